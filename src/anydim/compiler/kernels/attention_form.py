@@ -101,10 +101,10 @@ class _Matcher:
             return None
         for shares, values in _both_orders(last.body):
             if shares.tensor in self.bodies and values.tensor in self.inputs:
-                share, safe = _without_nan(self._resolved(shares))
+                share, safe = _without_nan(self._inline(shares))
                 share, masked = self._without_masked_rows(share, last.reduced[0])
                 found = self._score(share, last.reduced[0])
-                form = None if found is None else self._assembled(*found, last, values)
+                form = None if found is None else self._make_form(*found, last, values)
                 if form is not None:
                     return replace(form, nan_is_zero=safe, masked_is_zero=masked and not safe)
         return None
@@ -115,7 +115,7 @@ class _Matcher:
         """Inline pointwise statements to inputs and reductions; False if they grow too large."""
         for statement in self.statements:
             if not statement.combine:
-                body = self._resolved(statement.body)
+                body = self._inline(statement.body)
                 if len(reads(body)) > MAX_READS:
                     return False
                 dtype = self.types[statement.target].dtype
@@ -124,7 +124,7 @@ class _Matcher:
                 self.bodies[statement.target] = body
         return True
 
-    def _resolved(self, expr: Expr) -> Expr:
+    def _inline(self, expr: Expr) -> Expr:
         """Return an expression with pointwise values inlined."""
         axes = {s.target: [a.name for a in s.axes] for s in self.statements}
 
@@ -145,7 +145,7 @@ class _Matcher:
         if quotient is None:
             return None
         powers, total = quotient
-        if self._reduced(total, "add", key) != powers:
+        if self._reduction_argument(total, "add", key) != powers:
             return None
         if not (isinstance(powers, Apply) and powers.function == "exp"):
             return None
@@ -153,7 +153,7 @@ class _Matcher:
         if not (isinstance(difference, Apply) and difference.function == "sub"):
             return None
         score, top = difference.arguments
-        if self._reduced(top, "max", key) != score:
+        if self._reduction_argument(top, "max", key) != score:
             return None
         products = [r for r in reads(score) if r.tensor in self.reductions]
         if not products or any(not self._is_own(r) for r in products):
@@ -174,18 +174,18 @@ class _Matcher:
             is_zero = isinstance(zero, Literal) and zero.value == 0
             if is_zero and isinstance(condition, Apply) and condition.function == "equal":
                 top, lowest = condition.arguments
-                if self._reduced(top, "max", key) is not None and _is_lowest(lowest):
+                if self._reduction_argument(top, "max", key) is not None and _is_lowest(lowest):
                     return value, True
         return share, False
 
-    def _reduced(self, read: Expr, combine: str, key: Axis) -> Expr | None:
+    def _reduction_argument(self, read: Expr, combine: str, key: Axis) -> Expr | None:
         """Return the argument of a reduction over `key`, if `read` reads its result unchanged."""
         if not isinstance(read, Read) or read.tensor not in self.reductions:
             return None
         statement = self.reductions[read.tensor]
         if statement.combine != combine or statement.reduced != (key,) or not self._is_own(read):
             return None
-        return self._resolved(statement.body)
+        return self._inline(statement.body)
 
     def _is_own(self, read: Read) -> bool:
         """Whether a read uses the same axes as the statement that wrote the element."""
@@ -216,7 +216,7 @@ class _Matcher:
         form = address(read, self.types[read.tensor].shape)
         return None if form is None else Factor(read.tensor, form)
 
-    def _assembled(
+    def _make_form(
         self, scores: Statement, score: Expr, last: Statement, values: Read
     ) -> AttentionForm | None:
         key, depth = last.reduced[0], scores.reduced[0]
@@ -243,7 +243,7 @@ class _Matcher:
         form = AttentionForm(
             batch=tuple(axis for axis in scores.axes if axis not in (query, key)),
             query=query, key=key, depth=depth, width=width,
-            queries=of_queries, keys=of_keys, values=of_values, output=_written(last),
+            queries=of_queries, keys=of_keys, values=of_values, output=_result_factor(last),
             raw=scores.target, score=score,
             widens=any(self.types[each.tensor].dtype != float32 for each in factors),
         )  # fmt: skip
@@ -325,7 +325,7 @@ def _query_axis(
     return Axis(f"{key.name}/query", as_size(1))
 
 
-def _written(statement: Statement) -> Factor:
+def _result_factor(statement: Statement) -> Factor:
     strides = row_major_strides(statement.shape)
     terms = {axis.name: stride for axis, stride in zip(statement.axes, strides)}
     return Factor(statement.target, Affine.of(as_size(0), terms))

@@ -95,7 +95,7 @@ def _rounds_apart(group: Group) -> Group:
     if not rounds:
         return group
 
-    def parted(expr: Expr) -> Expr | None:
+    def split_index(expr: Expr) -> Expr | None:
         if isinstance(expr, Apply) and expr.function in _PARTS and len(expr.arguments) == 2:
             index, size = expr.arguments
             if isinstance(index, Index) and index.name in rounds:
@@ -118,7 +118,7 @@ def _rounds_apart(group: Group) -> Group:
             yield axis if size is None else Axis(axis.name + _ALONG, size)
 
     statements = tuple(replace(s, axes=tuple(axes(s.axes))) for s in group.statements)
-    group = rewritten(replace(group, statements=statements), parted)
+    group = rewritten(replace(group, statements=statements), split_index)
     return with_bodies(group, lambda body: substituted(body, whole))
 
 
@@ -150,13 +150,14 @@ def _without_unit_axes(group: Group) -> Group:
     if not units:
         return group
 
-    def kept(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+    def without_units(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
         return tuple(axis for axis in axes if axis.name not in units)
 
     # temporaries lose their unit dimensions, so reads of them must be flat before
     group = _flat_reads(group)
     statements = tuple(
-        replace(s, axes=kept(s.axes), reduced=kept(s.reduced)) for s in group.statements
+        replace(s, axes=without_units(s.axes), reduced=without_units(s.reduced))
+        for s in group.statements
     )
     return with_bodies(replace(group, statements=statements), lambda body: substituted(body, units))
 

@@ -181,14 +181,14 @@ def _switch(step: ir.Switch) -> Iterator[str]:
         yield from (_INDENT + line for line in _block(body))
 
 
-def _named(result: ir.Var | None) -> str:
+def _result_text(result: ir.Var | None) -> str:
     return f"{result.name} = " if result is not None else ""
 
 
 def _call(step: ir.Call) -> Iterator[str]:
     called = step.function
     function = called if isinstance(called, str) else f"call {_inner(called)}"
-    yield f"{_named(step.result)}{function}({', '.join(map(print_value, step.arguments))})"
+    yield f"{_result_text(step.result)}{function}({', '.join(map(print_value, step.arguments))})"
 
 
 def _return(step: ir.Return) -> Iterator[str]:
@@ -197,7 +197,7 @@ def _return(step: ir.Return) -> Iterator[str]:
 
 def _atomic(step: ir.Atomic) -> Iterator[str]:
     arguments = ", ".join(map(print_value, (step.address, *step.arguments)))
-    yield f"{_named(step.result)}atomic {step.operation}({arguments})"
+    yield f"{_result_text(step.result)}atomic {step.operation}({arguments})"
 
 
 def _prefetch(step: ir.Prefetch) -> Iterator[str]:

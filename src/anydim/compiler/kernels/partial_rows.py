@@ -78,7 +78,7 @@ def part_along(
     found: list[Bound] = []
     rest: list[Expr] = []
     for each in conjuncts(condition):
-        bound = _bound(each, axes, apart)
+        bound = _find_bound(each, axes, apart)
         if bound is not None and any(b.exact and _checks(b.value, bound.axis) for b in found):
             bound = None  # it would suppress checks of earlier bounds
         exact = bound is not None and not (rest and checked(bound.value))
@@ -176,7 +176,7 @@ def _side(each: Expr, axis: str) -> tuple[bool, Expr] | None:
     return (each.function == "greater_equal", right) if left == Index(axis) else None
 
 
-def _bound(each: Expr, axes: Sequence[str], apart: Collection[str]) -> Bound | None:
+def _find_bound(each: Expr, axes: Sequence[str], apart: Collection[str]) -> Bound | None:
     for number, axis in enumerate(axes):
         found = _side(each, axis)
         if found is not None and not free_axes(found[1]) & {*axes[number:], *apart}:

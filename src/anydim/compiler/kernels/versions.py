@@ -87,11 +87,11 @@ def versioned_launch(versions: Sequence[Version[Launch]], schedule: Any) -> Laun
         made,
         schedule=print_schedule(schedule),
         reason="; ".join((launches[-1].reason, *reasons)),
-        versions=tuple(_listed(kept, launches)),
+        versions=tuple(_list_with_inner(kept, launches)),
     )
 
 
-def _listed(
+def _list_with_inner(
     versions: Sequence[Version[Launch]], launches: Sequence[Launch]
 ) -> Iterator[tuple[str, Condition]]:
     """The names and conditions of versions, with those that their launches have inside."""
@@ -105,10 +105,10 @@ def usable_versions(versions: Sequence[Version[Made]], forced: str) -> list[Vers
 
     Raises OptionError if there is none of that name.
     """
-    return _needed(versions if forced == ANY else _forced(versions, forced))
+    return _drop_unused(versions if forced == ANY else _force_first(versions, forced))
 
 
-def _forced(versions: Sequence[Version[Made]], name: str) -> list[Version[Made]]:
+def _force_first(versions: Sequence[Version[Made]], name: str) -> list[Version[Made]]:
     """The versions with one of them first, wherever it is right."""
     found = [each for each in versions if name in (each.name, *each.inside)]
     if not found:
@@ -162,7 +162,7 @@ def forced_launch(make: Callable[[str], Launch], version: str, box: Box, strict:
     return usual
 
 
-def _needed(versions: Sequence[Version[Made]]) -> list[Version[Made]]:
+def _drop_unused(versions: Sequence[Version[Made]]) -> list[Version[Made]]:
     """The versions without those that no call takes."""
     kept: list[Version[Made]] = []
     for version in versions:
@@ -180,7 +180,7 @@ def multiversion_launch(choice: Condition, one: Launch, other: Launch) -> Launch
     """
     names = {a: f"o{n}" for n, a in enumerate(dict.fromkeys((*one.arguments, *other.arguments)))}
     numbers: dict[Size, str] = {}
-    own, others = _named("one", one, numbers), _named("other", other, numbers)
+    own, others = _rename_sizes("one", one, numbers), _rename_sizes("other", other, numbers)
     sizes = own | others
     operands = [_operand(argument, name, one, other) for argument, name in names.items()]
     shared = {
@@ -225,7 +225,7 @@ def multiversion_launch(choice: Condition, one: Launch, other: Launch) -> Launch
     )
 
 
-def _named(variant: str, launch: Launch, numbers: dict[Size, str]) -> dict[str, Size]:
+def _rename_sizes(variant: str, launch: Launch, numbers: dict[Size, str]) -> dict[str, Size]:
     """Return the sizes of a launch under their new names; a role is prefixed with its variant.
 
     Numbered sizes have no role: equal ones are shared by both variants.

@@ -51,11 +51,11 @@ def work(
         each = max(1, round(cost(statement.body)) + bool(statement.combine))
         operations = operations + points * each
     for tensor in (*group.inputs, *group.outputs):
-        moved = moved + _touched(tensor.name, group) * tensor.type.dtype.bytes
+        moved = moved + _touched_elements(tensor.name, group) * tensor.type.dtype.bytes
     return operations, moved
 
 
-def _touched(name: str, group: Group) -> Size:
+def _touched_elements(name: str, group: Group) -> Size:
     """Elements of a tensor that a group accesses: all, or only the looked-up rows of a table."""
     for statement in group.statements:
         extents = {axis.name: axis.extent for axis in all_axes(statement)}

@@ -37,7 +37,7 @@ class Foreign:
 
     def use_one_thread(self) -> bool:
         """Make the library single-threaded in this process; return whether it supports that."""
-        for function in filter(None, (_found(self._library, name) for name in _THREADS)):
+        for function in filter(None, (_find_function(self._library, name) for name in _THREADS)):
             function.argtypes, function.restype = (ctypes.c_int64,), None
             function(1)
             return True
@@ -47,7 +47,7 @@ class Foreign:
 @cache
 def opened(name: str) -> Foreign:
     """Open the library of a name in `KNOWN` or a path; raises OptionError if missing."""
-    path = _installed(name) if name in KNOWN else Path(name)
+    path = _find_package_library(name) if name in KNOWN else Path(name)
     try:
         library = ctypes.CDLL(os.fspath(path))
     except (OSError, ValueError) as error:
@@ -55,7 +55,7 @@ def opened(name: str) -> Foreign:
             f"library '{name}' cannot be opened: {error}",
             f"give {' or '.join(KNOWN)}, or the path of a shared library with the cblas interface",
         ) from None
-    found = [_found(library, function) for function in FUNCTIONS.values()]
+    found = [_find_function(library, function) for function in FUNCTIONS.values()]
     if None in found:
         missing = next(n for n, function in zip(FUNCTIONS.values(), found) if function is None)
         hint = "give a library with the cblas interface"
@@ -64,7 +64,7 @@ def opened(name: str) -> Foreign:
     return Foreign(tuple(addresses), library)
 
 
-def _installed(name: str) -> Path:
+def _find_package_library(name: str) -> Path:
     """The path of the shared library in a package."""
     package, remedy = KNOWN[name]
     try:
@@ -72,17 +72,17 @@ def _installed(name: str) -> Path:
     except ImportError:
         raise OptionError(f"library '{name}' is not installed", remedy) from None
     folder = Path(found.get_lib_dir())
-    return next(_shared(folder, found.get_library()), folder)
+    return next(_shared_libraries(folder, found.get_library()), folder)
 
 
-def _shared(folder: Path, stem: str) -> Iterator[Path]:
+def _shared_libraries(folder: Path, stem: str) -> Iterator[Path]:
     """Files of the library with a suffix of shared libraries on any system."""
     for path in sorted(folder.glob(f"*{stem}*")):
         if path.suffix in (".so", ".dylib", ".dll"):
             yield path
 
 
-def _found(library: Any, name: str) -> Any:
+def _find_function(library: Any, name: str) -> Any:
     """A function under the symbol name of any build, or None."""
     names = (form.format(name) for form in _NAMES)
     return next((f for f in (getattr(library, each, None) for each in names) if f), None)

@@ -91,7 +91,7 @@ def sized(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | No
     ):
         return None
     if isinstance(key, Span):
-        return _spanned(recipe, graph, launch, key)
+        return _size_by_span(recipe, graph, launch, key)
     if launch.order is not None:  # any value of the counter is valid
         launch = launch.ordered(key[launch.order])
     dims = dims_that_give((*launch.sizes, launch.parallel), key)
@@ -109,7 +109,7 @@ def _generic(recipe: Recipe, templates: tuple[Template, ...]) -> tuple[Graph, La
     return graph, make(recipe, templates) if graph.nodes[0].operator == FUSED else None
 
 
-def _spanned(recipe: Recipe, graph: Graph, launch: Launch, span: Span) -> Sized | None:
+def _size_by_span(recipe: Recipe, graph: Graph, launch: Launch, span: Span) -> Sized | None:
     if launch.order is not None:
         launch = launch.ordered(Size.symbol(size_name(launch.order)))
     found = Spanned.of((*launch.sizes, launch.parallel), span, graph.box)
@@ -121,7 +121,7 @@ def _spanned(recipe: Recipe, graph: Graph, launch: Launch, span: Span) -> Sized 
 def generic_candidate(site: Sized, templates: Sequence[Template]) -> Candidate | None:
     """The generic schedule with constant sizes; None if a span would give the generic code."""
     if site.span is None:
-        return _known(site.generic, site)
+        return _make_candidate(site.generic, site)
     schedule = parse_schedule(site.generic.schedule)
     template = template_of(templates, type(schedule))
     launch = _launch(site, template, schedule)
@@ -129,7 +129,7 @@ def generic_candidate(site: Sized, templates: Sequence[Template]) -> Candidate |
     if launch is not None and launch.kernel.name == site.generic.kernel.name:
         if all(size.constant is not None or known(size) is None for size in launch.sizes):
             return None
-    return None if launch is None else _known(launch, site)
+    return None if launch is None else _make_candidate(launch, site)
 
 
 def fitting(site: Sized, templates: Sequence[Template]) -> Iterator[Candidate]:
@@ -138,7 +138,7 @@ def fitting(site: Sized, templates: Sequence[Template]) -> Iterator[Candidate]:
     taken = {site.generic.schedule}
     for template in templates:
         schedule = template.match(site.group, site.box, machine, constants)
-        made = None if schedule is None else _lowered(site, template, schedule)
+        made = None if schedule is None else _lower(site, template, schedule)
         if made is not None and made.schedule not in taken:
             taken.add(made.schedule)
             yield made
@@ -167,7 +167,7 @@ def neighbours(
     if option == VERSION:
         values = version_names(_launch(site, template, kind(**{**options, VERSION: ANY})))
     for value in values:
-        made = _lowered(site, template, kind(**{**options, option: value}))
+        made = _lower(site, template, kind(**{**options, option: value}))
         if made is not None:
             yield made
 
@@ -179,17 +179,17 @@ def by_text(site: Sized, templates: Sequence[Template], text: str) -> Candidate 
         return generic_candidate(site, templates)
     try:
         box = site.lowered
-        return _lowered(
+        return _lower(
             site, *schedule_from_text(text, templates, site.group, box, machine, constants)
         )
     except OptionError:
         return next((each for each in fitting(site, templates) if each.schedule == text), None)
 
 
-def _lowered(site: Sized, template: Template, schedule: Any) -> Candidate | None:
+def _lower(site: Sized, template: Template, schedule: Any) -> Candidate | None:
     """Lower a schedule at these sizes; None if its kernel does not fit the site."""
     launch = _launch(site, template, schedule)
-    return None if launch is None else _known(launch, site)
+    return None if launch is None else _make_candidate(launch, site)
 
 
 def _launch(site: Sized, template: Template, schedule: Any) -> Launch | None:
@@ -216,7 +216,7 @@ def _serves(launch: Launch, site: Sized) -> bool:
     return launch.scratch.evaluate(dims) <= generic.scratch.evaluate(dims)
 
 
-def _known(launch: Launch, site: Sized) -> Candidate:
+def _make_candidate(launch: Launch, site: Sized) -> Candidate:
     ranges = tuple(launch.parallel.evaluate(point) for point in site.points)
     grain = max(1, as_size(launch.grain).evaluate(site.points[0]))
     if site.span is not None:

@@ -63,8 +63,10 @@ class Fitted(CallableProgram):
         Raises:
             OptionError: A strategy is invalid, a dim is unknown, or a pattern matches nothing.
         """
-        known, given = self._resolved(strategy), _mapping(strategies)
-        named = {text_of("pattern", name): self._resolved(each) for name, each in given.items()}
+        known, given = self._resolve_strategy(strategy), _mapping(strategies)
+        named = {
+            text_of("pattern", name): self._resolve_strategy(each) for name, each in given.items()
+        }
         plain = {known, *named.values()} <= {GENERIC, self._formed}
         if not plain and not self._has_host_sites:
             problem = f"all of {self.name} is on devices, where launches have no variants"
@@ -108,7 +110,7 @@ class Fitted(CallableProgram):
                 self.executable.served, self._later = None, None
                 self._begin()
 
-    def _resolved(self, given: Any) -> Strategy:
+    def _resolve_strategy(self, given: Any) -> Strategy:
         """Validate a strategy and its dims; fills in buckets from profiles."""
         known = strategy_of(given)
         for leaf in known.leaves():
@@ -123,7 +125,7 @@ class Fitted(CallableProgram):
         if not any(leaf.profile for leaf in known.leaves()):
             return known
         made: Strategy = import_module("anydim.compiler.variants.profiled").with_cuts(
-            known, self._recorded
+            known, self._read_recorded
         )
         return made
 
@@ -257,7 +259,7 @@ class Fitted(CallableProgram):
         Raises:
             OptionError: The file cannot be read, or has no sizes of this model.
         """
-        rows, end = self._recorded(path), time.monotonic() + _seconds(seconds)
+        rows, end = self._read_recorded(path), time.monotonic() + _seconds(seconds)
         most, tell = _seconds(mebibytes, "mebibytes") * (1 << 20), progress or _quiet
         function_of("progress", progress)
         self._make_room(PREPARED)
@@ -278,7 +280,7 @@ class Fitted(CallableProgram):
         Raises:
             OptionError: The file cannot be read, or has no sizes of this model.
         """
-        rows, sites = self._recorded(path), self._recorded_sites(path)
+        rows, sites = self._read_recorded(path), self._recorded_sites(path)
         made: Any = import_module("anydim.compiler.variants.expected_gain")
         wanted = import_module("anydim.compiler.variants.tuning").wanted
         serving = self._serving or self._idle()
@@ -320,17 +322,17 @@ class Fitted(CallableProgram):
             OptionError: The file cannot be read, or has no sizes of this model.
         """
         end = time.monotonic() + _seconds(seconds)
-        self._recorded(path)  # fail early
+        self._read_recorded(path)  # fail early
         function_of("progress", progress)
         self._make_room(TUNED)
         tell, made = progress or _quiet, import_module("anydim.compiler.variants.tuning")
-        found: Tuned = self._searched(made.tune_whole, path, end, tell, team)
+        found: Tuned = self._run_search(made.tune_whole, path, end, tell, team)
         again = self._made() if found.whole and self._made is not None else self
         if not isinstance(again, Fitted):
             return found
         if again.strategy != self.strategy:
             again.serve_by(self.strategy)
-        return found.with_more(again._searched(made.tune, path, end, tell, team))
+        return found.with_more(again._run_search(made.tune, path, end, tell, team))
 
     def _make_room(self, other: Adaptive) -> None:
         """Use a strategy that accepts found variants, with at least the limit of `other`."""
@@ -341,7 +343,7 @@ class Fitted(CallableProgram):
             self.serve_by(other)
         self._start()
 
-    def _searched(
+    def _run_search(
         self, search: Callable[..., Tuned], path: str | os.PathLike[str], end: float,
         tell: Callable[[int, int, float], None], team: Team | None,
     ) -> Tuned:  # fmt: skip
@@ -351,11 +353,11 @@ class Fitted(CallableProgram):
         assert serving is not None
         if team is not None:
             serving.hire(team)
-        rows, sites = self._recorded(path), self._recorded_sites(path)
+        rows, sites = self._read_recorded(path), self._recorded_sites(path)
         wanted = import_module("anydim.compiler.variants.tuning").wanted(serving, rows, sites)
         return search(serving, wanted, rows, max(0.0, end - time.monotonic()), tell)
 
-    def _recorded(self, path: str | os.PathLike[str]) -> list[Recorded]:
+    def _read_recorded(self, path: str | os.PathLike[str]) -> list[Recorded]:
         """The recorded rows with this model's dims, most expensive first."""
         found = import_module("anydim.runtime.program.recording").read_recorded(
             [path_of("path", path)]

@@ -124,7 +124,7 @@ def _search(samples: _Samples, best: Scored, end: float) -> Iterator[Scored]:
             for value in values:
                 if time.monotonic() > end:
                     return
-                found = _tried(samples, _changed(at, option, value), best, taken)
+                found = _score_text(samples, _change_option(at, option, value), best, taken)
                 if found is not None:
                     best = _better(best, found)
                     yield found
@@ -136,12 +136,12 @@ def _options(samples: _Samples, schedule: str) -> dict[str, tuple[int | str, ...
     found: dict[str, tuple[int | str, ...]]
     found = {name: knob.everywhere for name, knob in template.knobs.items() if knob.everywhere}
     if template.same_bits:
-        names = version_names(samples.launch(_changed(schedule, VERSION, ANY)))
+        names = version_names(samples.launch(_change_option(schedule, VERSION, ANY)))
         found[VERSION] = (*names, ANY) if names else ()
     return found
 
 
-def _tried(samples: _Samples, text: str, best: Scored, taken: set[str]) -> Scored | None:
+def _score_text(samples: _Samples, text: str, best: Scored, taken: set[str]) -> Scored | None:
     """Score a schedule; None if it is invalid or was tried before."""
     launch = samples.launch(text)
     if launch is None or launch.schedule in taken:
@@ -157,7 +157,7 @@ def _better(one: Scored, other: Scored) -> Scored:
     return other if other.ratio < one.ratio else one
 
 
-def _changed(schedule: str, option: str, value: int | str) -> str:
+def _change_option(schedule: str, option: str, value: int | str) -> str:
     """The schedule with one option changed."""
     kind, options = parse_options(schedule)
     return print_schedule(kind(**{**options, option: value}))

@@ -36,11 +36,11 @@ class Decision:
     def at(self, key: Key) -> Strategy:
         """The strategy at sizes; of a span: the strategy of both ends if equal, else generic."""
         if isinstance(key, Span):
-            low, high = (self._chosen(ends) for ends in (key.low, key.high))
+            low, high = (self._choose_leaf(ends) for ends in (key.low, key.high))
             return low if low == high else self.strategy.chosen(lambda _: False)
-        return self._chosen(key)
+        return self._choose_leaf(key)
 
-    def _chosen(self, sizes: Sizes) -> Strategy:
+    def _choose_leaf(self, sizes: Sizes) -> Strategy:
         values = {size_name(number): size for number, size in enumerate(sizes)}
 
         def holds(condition: str) -> bool:

@@ -67,7 +67,7 @@ class Serving:
         self._ordered: dict[tuple[int, Key], Future[Reply]] = {}
         self._calls = _FIRST_POLL  # until the next poll
         self._resting = False
-        self._callback = MISSED(self._missed)
+        self._callback = MISSED(self._compile_missing)
         self._failed: dict[int, BaseException] = {}  # by thread
         self._team: Team | None = None
         self._ledger: Ledger = ledger(name_of(target))
@@ -87,7 +87,7 @@ class Serving:
                 self._watched += [call_site] if kinds == {Adaptive} else []
         self._polls = watching
         if watching or waiting:
-            self._executable.served = self._served
+            self._executable.served = self._after_calls
             self._executable.until_served = _FIRST_POLL if watching else NEVER
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class Serving:
 
     # ---- hooks of calls -----------------------------------------------------------------------
 
-    def _served(self) -> None:
+    def _after_calls(self) -> None:
         """Hook: runs after every n calls while counting, and after a failed request."""
         failed = self._failed.pop(threading.get_ident(), None)
         if not self._polls:
@@ -124,7 +124,7 @@ class Serving:
             if call_site.choice is not None and not call_site.choice.bodies:
                 call_site.rest(resting)
 
-    def _missed(self, number: int, address: int) -> int:
+    def _compile_missing(self, number: int, address: int) -> int:
         """Callback of a launch under `exact` without a variant for its sizes: compile one and wait.
 
         At the limit, the generic kernel serves at once.
@@ -213,7 +213,7 @@ class Serving:
         early = {each: most for each, most in wanted.items() if each in first.items() or not share}
         replies = self._waited_for(early, {}, _SHARED_SECONDS if share else math.inf)
         rest = {each: most for each, most in wanted.items() if each not in early}
-        self._waited_for(rest, self._shared(replies) if rest else {}, _SHARED_SECONDS)
+        self._waited_for(rest, self._schedules_to_share(replies) if rest else {}, _SHARED_SECONDS)
         return sum(1 for number, key in wanted if key in self.call_sites[number].made)
 
     def _waited_for(
@@ -230,7 +230,7 @@ class Serving:
         }
         return {request: order.result() for request, order in orders.items()}
 
-    def _shared(self, replies: Mapping[Request, Reply]) -> dict[int, tuple[str, ...]]:
+    def _schedules_to_share(self, replies: Mapping[Request, Reply]) -> dict[int, tuple[str, ...]]:
         """Schedules to try at other sizes, from results of this or earlier searches."""
         tried, generic = dict[int, list[Row]](), dict[int, str]()
         for (number, key), reply in replies.items():
@@ -260,7 +260,7 @@ class Serving:
             self.call_sites[number].recipe, (), self._target.name, self.most, "", seconds, samples,
             guards, self._executable.threads,
         )  # fmt: skip
-        return self._hired().submit(order)
+        return self._current_team().submit(order)
 
     def keep_general(self, number: int, verdict: Verdict) -> None:
         """Store a general schedule, with its ratio relative to the template's own schedule."""
@@ -287,7 +287,7 @@ class Serving:
     @property
     def tuners(self) -> int:
         """Count of concurrent searches."""
-        return self._hired().count
+        return self._current_team().count
 
     def retire(self, what: object) -> None:
         """Release an object once no running call can use it."""
@@ -301,7 +301,7 @@ class Serving:
         """Use a team for searches."""
         self._team = team
 
-    def _hired(self) -> Team:
+    def _current_team(self) -> Team:
         return self._team or workers(False, available_cores())
 
     def key(self, site: ProgramSite, dims: Mapping[str, int]) -> Sizes | None:
@@ -358,7 +358,7 @@ class Serving:
             done = self._waiting[key] = Future()
         try:
             bits = self._bits(call_site, sizes)
-            known = self._known(call_site, sizes, most, force, bits)
+            known = self._stored_verdict(call_site, sizes, most, force, bits)
             if known is not None and most is not None and known.ratio > most:
                 self._take(number, sizes, Reply(ratio=known.ratio), done)
                 return done
@@ -372,7 +372,7 @@ class Serving:
                 order = replace(order, budget=budget)
             if known is not None:
                 order = replace(order, most=None, schedule=known.schedule)
-            ordered = (self._hired() if force else workers(not waits)).submit(order)
+            ordered = (self._current_team() if force else workers(not waits)).submit(order)
         except Exception as error:  # a later request would wait forever
             self._take(number, sizes, Reply(problem=str(error)), done)
             return done
@@ -387,7 +387,7 @@ class Serving:
         ordered.add_done_callback(take)
         return done
 
-    def _known(
+    def _stored_verdict(
         self, call_site: CallSite, key: Key, most: float | None, force: bool, bits: str
     ) -> Verdict | None:
         """The stored verdict, if searches are needed and it may be used."""

@@ -102,9 +102,9 @@ def dims_that_give(sizes: Sequence[Size], values: Sequence[int]) -> dict[str, in
     known: dict[str, int] = {}
     left = {name for size in sizes for name in size.symbols}
     while left - known.keys():
-        found = next(filter(None, (_solved(s, v, known) for s, v in zip(sizes, values))), None)
+        found = next(filter(None, (_solve_size(s, v, known) for s, v in zip(sizes, values))), None)
         if found is None:
-            found = _guessed(sizes, known)
+            found = _guess_dim(sizes, known)
         if found is None:
             return None
         known[found[0]] = found[1]
@@ -112,7 +112,7 @@ def dims_that_give(sizes: Sequence[Size], values: Sequence[int]) -> dict[str, in
     return known if right else None
 
 
-def _solved(size: Size, value: int, known: Mapping[str, int]) -> tuple[str, int] | None:
+def _solve_size(size: Size, value: int, known: Mapping[str, int]) -> tuple[str, int] | None:
     """Solve a size for its only unknown dim, if linear in it."""
     rest = size.substitute(known)
     if len(rest.symbols) != 1:
@@ -128,7 +128,7 @@ def _solved(size: Size, value: int, known: Mapping[str, int]) -> tuple[str, int]
     return (name, found) if found >= 0 else None
 
 
-def _guessed(sizes: Sequence[Size], known: Mapping[str, int]) -> tuple[str, int] | None:
+def _guess_dim(sizes: Sequence[Size], known: Mapping[str, int]) -> tuple[str, int] | None:
     """Set a dim to 1 that occurs only in products with others, or is otherwise undetermined."""
     open = [size.substitute(known) for size in sizes]
     others = (name for size in open for name in size.symbols)

@@ -49,7 +49,7 @@ class Spanned:
         if solved is None:
             return None
         sure = all(each.source is not None for each in solved)
-        bounded = [_met(each.dim, box if sure else Box()) for each in solved]
+        bounded = [_intersect(each.dim, box if sure else Box()) for each in solved]
         others = [dim for dim in box.dims if dim.name not in {each.name for each in solved}]
         if None in bounded:
             return None
@@ -80,7 +80,7 @@ def _top(dim: Dim) -> int:
     return dim.lo + _OPEN if dim.hi is None else dim.hi
 
 
-def _met(dim: Dim, box: Box) -> Dim | None:
+def _intersect(dim: Dim, box: Box) -> Dim | None:
     """The intersection of a dim with that of a box; None if empty."""
     if dim.name not in box.names:
         return dim

@@ -121,7 +121,7 @@ class _Point:
         self, kernel: Kernel, parallel: int, grain: int, rounds: int
     ) -> tuple[float | None, str]:
         """The ratio to the generic kernel's time, or the reason for rejection."""
-        return self._tried(self._load(self._generic.memory, kernel, parallel, grain), rounds)
+        return self._try_loaded(self._load(self._generic.memory, kernel, parallel, grain), rounds)
 
     def launched(self, launch: Launch, rounds: int) -> tuple[float | None, str]:
         """Try a general launch."""
@@ -130,12 +130,12 @@ class _Point:
             return None, "operands too large"
         parallel = launch.parallel.evaluate(self._dims)
         grain = self._grain(launch)
-        return self._tried(self._load(memory, launch.kernel, parallel, grain), rounds)
+        return self._try_loaded(self._load(memory, launch.kernel, parallel, grain), rounds)
 
     def _grain(self, launch: Launch) -> int:
         return as_size(launch.grain).evaluate(self._dims)
 
-    def _tried(self, loaded: _Loaded, rounds: int) -> tuple[float | None, str]:
+    def _try_loaded(self, loaded: _Loaded, rounds: int) -> tuple[float | None, str]:
         found = loaded.results()
         if any(not self._equal(found[name], self._wanted[name]) for name in self._wanted):
             return None, "bits differ from the generic kernel's"
@@ -153,7 +153,7 @@ class _Point:
         each, extra = divmod(parallel, count)  # partitioned like `native/threads.py`
         ends = [each * n + min(n, extra) for n in range(count + 1)]
         parts = tuple(pairwise(ends))
-        return _Loaded(memory, _loaded(kernel, self._target), parts, parallel)
+        return _Loaded(memory, _load_code(kernel, self._target), parts, parallel)
 
 
 @cache
@@ -186,7 +186,7 @@ class _Code:
         self.address = self._code.address(symbol)
 
 
-def _loaded(kernel: Kernel, target: Target) -> tuple[_Code, _Code]:
+def _load_code(kernel: Kernel, target: Target) -> tuple[_Code, _Code]:
     return _Code(target, kernel, kernel.name), _repeat(target)
 
 
@@ -245,7 +245,7 @@ class _Memory:
         """The same operands, with the sizes and the scratch of a launch."""
         sizes = [size.evaluate(dims) for size in launch.sizes]
         blocks = [[*(array.ctypes.data for array in each), *sizes, 0] for each in self.copies]
-        scratch = _aligned(launch.scratch.evaluate(dims))
+        scratch = _aligned_zeros(launch.scratch.evaluate(dims))
         return replace(self, blocks=numpy.array(blocks, numpy.int64), scratch=scratch)
 
 
@@ -320,7 +320,7 @@ def _random(shape: tuple[int, ...], dtype: numpy.dtype, name: str) -> numpy.ndar
     Padded at the end, for wide loads.
     """
     count = int(numpy.prod(shape, dtype=object))
-    array = _aligned(max(1, count) * dtype.itemsize).view(dtype)[:count]
+    array = _aligned_zeros(max(1, count) * dtype.itemsize).view(dtype)[:count]
     if dtype.kind not in "biu":
         random = numpy.random.default_rng(zlib.crc32(name.encode()))
         some = random.standard_normal(1 << 16).astype(dtype)
@@ -330,7 +330,7 @@ def _random(shape: tuple[int, ...], dtype: numpy.dtype, name: str) -> numpy.ndar
 
 def _copy(array: numpy.ndarray) -> numpy.ndarray:
     """A copy with the same alignment."""
-    made = _aligned(array.nbytes).view(array.dtype).reshape(array.shape)
+    made = _aligned_zeros(array.nbytes).view(array.dtype).reshape(array.shape)
     made[...] = array
     return made
 
@@ -351,7 +351,7 @@ def _near(one: numpy.ndarray, other: numpy.ndarray) -> bool:
     return bool(numpy.allclose(first, second, rtol=0, atol=near, equal_nan=True))
 
 
-def _aligned(bytes: int) -> numpy.ndarray:
+def _aligned_zeros(bytes: int) -> numpy.ndarray:
     """Zeroed bytes, aligned to a cache line and padded at the end."""
     held = numpy.zeros(bytes + 2 * _ALIGNED, numpy.uint8)
     start = -held.ctypes.data % _ALIGNED

@@ -119,14 +119,14 @@ def wanted(
             costs[key] = costs.get(key, 0.0) + row.seconds * share / total
             works[key] = share
     rate = sum(row.seconds for row in recorded) / (whole or 1.0)  # seconds per unit of work
-    for number, sizes, work_of_site, count in _undetermined(serving, sites):
+    for number, sizes, work_of_site, count in _undetermined_sizes(serving, sites):
         if (number, sizes) not in costs:
             costs[number, sizes], works[number, sizes] = rate * count * work_of_site, work_of_site
     rows = [Wanted(*key, cost, works[key]) for key, cost in costs.items()]
     return sorted(rows, key=lambda each: -each.seconds)
 
 
-def _undetermined(
+def _undetermined_sizes(
     serving: Serving, sites: Sequence[RecordedSite]
 ) -> Iterator[tuple[int, Sizes, float, int]]:
     """Recorded sizes of call sites: number, sizes, work and count."""

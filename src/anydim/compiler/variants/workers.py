@@ -167,10 +167,10 @@ class Workers:
             try:
                 if process is None or process.poll() is not None:
                     _forget(process)
-                    process = self._started()
+                    process = self._start_process()
                 if process is None or order is None:
                     break
-                made = reply_of(_answered(process, order))
+                made = reply_of(_ask_worker(process, order))
                 self._deaths = 0
                 if made.bug:
                     self._say(f"{made.bug}\n  calls continue with the existing code")
@@ -185,7 +185,7 @@ class Workers:
                     self._say(f"{problem}: calls continue with the existing code")
         return Reply(problem=problem), process
 
-    def _started(self) -> subprocess.Popen[bytes] | None:
+    def _start_process(self) -> subprocess.Popen[bytes] | None:
         if time.monotonic() < self._rests_until:
             return None
         begun = beginning(os.getpid(), self._polite)
@@ -248,7 +248,7 @@ def request_of(order: Order) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _answered(process: subprocess.Popen[bytes], order: Order) -> Mapping[str, Any]:
+def _ask_worker(process: subprocess.Popen[bytes], order: Order) -> Mapping[str, Any]:
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write(json.dumps(request_of(order)).encode() + b"\n")
     process.stdin.flush()

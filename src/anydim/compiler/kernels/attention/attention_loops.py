@@ -172,14 +172,14 @@ class _Body:
         first = code.let(_tile_row(number), LOOP.first.name)
         code.let(first - LOOP.unit_first, LOOP.at.name)
         with code.block() as scored:
-            self._scored()
+            self._emit_scores()
         code.take(unmasked_keys(plan, self.here, scored))
         code.let(least(LOOP.count, SEEN), LOOP.mixed_keys.name)
         code.take(powers(plan))
         self._mix()
         code.take(result_rows(plan, self.here, tuple(self._ahead())))
 
-    def _scored(self) -> None:
+    def _emit_scores(self) -> None:
         """Compute the scores of unmasked keys, and the maximum of each row."""
         plan, code, keys = self.plan, self.code, LOOP.keys
         whole = code.let(round_down(keys, plan.lanes), LOOP.whole.name)

@@ -25,7 +25,7 @@ def compared(condition: Condition, limited: Callable[[Size, str, int], ir.Value]
     return limited(*condition.limit)
 
 
-def _related(value: ir.Value, relation: str, number: int) -> ir.Value:
+def _compare(value: ir.Value, relation: str, number: int) -> ir.Value:
     return value <= number if relation == "<=" else value >= number
 
 
@@ -53,14 +53,14 @@ class SizeParameters:
         It has no parameter of its own where the sizes are parameters already, or differ from one
         by a number.
         """
-        return compared(condition, self._limited)
+        return compared(condition, self._compare_size)
 
-    def _limited(self, size: Size, relation: str, number: int) -> ir.Value:
+    def _compare_size(self, size: Size, relation: str, number: int) -> ir.Value:
         for known in self._names:
             apart = (known - size).constant
             if apart is not None:
-                return _related(self.value(known), relation, number + apart)
-        return _related(self.value(size), relation, number)
+                return _compare(self.value(known), relation, number + apart)
+        return _compare(self.value(size), relation, number)
 
     @property
     def names(self) -> tuple[str, ...]:

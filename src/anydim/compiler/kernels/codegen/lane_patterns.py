@@ -120,7 +120,7 @@ def pattern(expr: Expr, lane: str, lanes: int, step: int = 0) -> Pattern | None:
     if not isinstance(expr, Apply) or expr.function not in _RULES or len(expr.arguments) != 2:
         return None
     inner = pattern(expr.arguments[0], lane, lanes, step)
-    by = _known(expr.arguments[1])
+    by = _constant_of(expr.arguments[1])
     function, slope, holds = _RULES[expr.function]
     if inner is None or by is None or not holds(inner, by):
         return None
@@ -128,7 +128,7 @@ def pattern(expr: Expr, lane: str, lanes: int, step: int = 0) -> Pattern | None:
     return replace(inner, slope=slope(inner.slope, by), lanes=lanes_of)
 
 
-def _known(expr: Expr) -> int | None:
+def _constant_of(expr: Expr) -> int | None:
     if isinstance(expr, SizeTerm):
         return expr.size.constant
     if isinstance(expr, Literal) and isinstance(expr.value, int):
@@ -153,7 +153,7 @@ def step_for(exprs: Iterable[Expr], lane: str, lanes: int) -> int:
     every = 1
     for part in (part for expr in exprs for part in parts(expr)):
         if isinstance(part, Apply) and part.function in ("floordiv", "mod"):
-            by = _known(part.arguments[1])
+            by = _constant_of(part.arguments[1])
             if by is not None and by > 0 and pattern(part.arguments[0], lane, lanes):
                 every = lcm(every, by)
     step = lanes // every * every
@@ -217,7 +217,7 @@ def compared_lanes(function: str, first: ir.Value, lanes: int) -> ir.Value:
 def _of_first_vector(expr: Expr, lanes: int) -> ir.Value:
     """An expression with a pattern, evaluated in the vector that starts at 0."""
     if not isinstance(expr, Apply):
-        known = _known(expr)
+        known = _constant_of(expr)
         return iota(lanes) if known is None else constant(known, lanes=lanes)
     return operate(expr.function, *(_of_first_vector(part, lanes) for part in expr.arguments))
 
@@ -240,7 +240,7 @@ def load_runs(
     value: ir.Value | None = None
     for run in found.runs:
         begin = index_sum(at, run.low, *(size(by) * count for by, count in run.steps))
-        loaded = name(_loaded(vector, buffer, name(begin), run, mask, name))
+        loaded = name(_load_run(vector, buffer, name(begin), run, mask, name))
         if value is None:
             position_of = dict(run.picks)
             picks = tuple(position_of.get(lane, 0) for lane in range(vector.lanes))
@@ -367,7 +367,7 @@ def load_steps(
     return value
 
 
-def _loaded(
+def _load_run(
     vector: ir.Type, buffer: str, begin: ir.Value, run: Run, mask: ir.Value | None, name: Name
 ) -> ir.Value:
     """The elements of a run in one vector of the next power of two of lanes; unused ones are not

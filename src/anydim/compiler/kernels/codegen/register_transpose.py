@@ -68,7 +68,7 @@ def block_columns(
         values.append(name(concatenated_vectors(rows)))
     stages = count.bit_length() - 1
     for unit in (1 << stage for stage in range(stages)):
-        picks = [_interleaved(wide.lanes, few, unit, upper) for upper in (False, True)]
+        picks = [_interleave_lanes(wide.lanes, few, unit, upper) for upper in (False, True)]
         values = [
             name(shuffle(values[j & ~unit], values[j | unit], picks[bool(j & unit)]))
             for j in range(count)
@@ -98,7 +98,7 @@ def concatenated_vectors(parts: Sequence[ir.Value]) -> ir.Value:
     return shuffle(left, right, tuple(range(2 * left.type.lanes)))
 
 
-def _interleaved(lanes: int, few: int, unit: int, upper: bool) -> tuple[int, ...]:
+def _interleave_lanes(lanes: int, few: int, unit: int, upper: bool) -> tuple[int, ...]:
     """Lane indices that interleave units from one half (`upper` or lower) of each piece of two
     vectors."""
     pick: list[int] = []
@@ -154,8 +154,8 @@ def deinterleave(vector: ir.Type, parts: Sequence[ir.Value], name: Name) -> list
 def strided_lanes(part: int, stride: int, lanes: int) -> tuple[int, ...]:
     """Return shuffle indices that merge one more loaded part into the lanes selected so far."""
 
-    def chosen(lane: int) -> int:
+    def source_lane(lane: int) -> int:
         own, offset = divmod(lane * stride, lanes)
         return lanes + offset if own == part else offset if part == 1 and own == 0 else lane
 
-    return tuple(map(chosen, range(lanes)))
+    return tuple(map(source_lane, range(lanes)))

@@ -90,7 +90,7 @@ class ScalarLowering(Scope):
         same = isinstance(expr, Literal) or (self.outer is not None and self._hoistable(expr))
         return divisor(expr, dtype) if same else None
 
-    def _divided(self, expr: Apply, dtype: DType) -> ir.Value | None:
+    def _divide_by_shared(self, expr: Apply, dtype: DType) -> ir.Value | None:
         """A quotient by a shared divisor; None where each element is divided."""
         dividend, whole = expr.arguments
         by = self._shared_divisor(whole, dtype)
@@ -161,10 +161,10 @@ class ScalarLowering(Scope):
             shared = shared or self._lane_quotient(expr) or self._lane_order(expr)
             if shared is not None:
                 return shared
-        fused = self._fused(expr, common)
+        fused = self._multiply_add(expr, common)
         if fused is not None:
             return fused
-        divided = self._divided(expr, common) if expr.function in DIVISIONS else None
+        divided = self._divide_by_shared(expr, common) if expr.function in DIVISIONS else None
         if divided is not None:
             return divided
         between = self._between(expr)
@@ -215,7 +215,7 @@ class ScalarLowering(Scope):
                 return along.compared_lanes(function, self.offset(apart), self.lanes)
         return None
 
-    def _fused(self, expr: Apply, dtype: DType) -> ir.Value | None:
+    def _multiply_add(self, expr: Apply, dtype: DType) -> ir.Value | None:
         """a * b + c, a * b - c and c - a * b on floats as one fused multiply-add."""
         if expr.function not in ("add", "sub") or dtype not in (float32, float64):
             return None

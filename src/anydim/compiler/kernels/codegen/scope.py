@@ -95,9 +95,9 @@ class Scope(ABC):
 
     def name(self, value: ir.Value) -> ir.Value:
         """Bind a value to a name by a Let step here, so that it is computed once."""
-        return self._named(value, self._level)
+        return self._name_value(value, self._level)
 
-    def _named(self, value: ir.Value, level: Level) -> ir.Value:
+    def _name_value(self, value: ir.Value, level: Level) -> ir.Value:
         if isinstance(value, (ir.Const, ir.Var)):
             return value
         name = self.context.fresh()
@@ -114,7 +114,7 @@ class Scope(ABC):
             home = self.context.homes.get(value.name, home)
         key = (value, lanes)
         if key not in home.spread:
-            home.spread[key] = self._named(splat(value, lanes), home)
+            home.spread[key] = self._name_value(splat(value, lanes), home)
         return home.spread[key]
 
     def know(self, expr: Expr, value: ir.Value) -> None:

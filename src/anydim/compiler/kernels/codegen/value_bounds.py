@@ -89,21 +89,23 @@ def _is_settled(group: Group, top: str) -> bool:
 
     nan = {name for name, body in sums.items() if power(body)}
 
-    def lost(expr: Expr) -> bool:
+    def is_nan_with_total(expr: Expr) -> bool:
         """Whether an expression is NaN where a total is."""
         if isinstance(expr, Read):
             body = bodies.get(expr.tensor)
-            return expr.tensor in nan or (body is not None and lost(body))
+            return expr.tensor in nan or (body is not None and is_nan_with_total(body))
         if isinstance(expr, Cast):
-            return expr.dtype.is_float and lost(expr.argument)
+            return expr.dtype.is_float and is_nan_with_total(expr.argument)
         if isinstance(expr, Apply) and expr.function in _ARITHMETIC:
-            return any(lost(argument) for argument in expr.arguments)
+            return any(is_nan_with_total(argument) for argument in expr.arguments)
         return False
 
     follows = _following(group, top)
     results = {tensor.name for tensor in group.outputs}
     return bool(nan) and all(
-        s.target in nan or lost(s.body) for s in group.statements if s.target in results & follows
+        s.target in nan or is_nan_with_total(s.body)
+        for s in group.statements
+        if s.target in results & follows
     )
 
 

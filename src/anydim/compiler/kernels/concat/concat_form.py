@@ -54,7 +54,7 @@ def ranges_form(group: Group, box: Box) -> RangesForm | None:
     if found is None or found[0] not in {a.name for a in axes if a.extent.constant != 1}:
         return None
     name, stops = found
-    if len(stops) >= MOST or not any(_guarded(s.body, name) for s in statements):
+    if len(stops) >= MOST or not any(_has_guarded_read(s.body, name) for s in statements):
         return None
     position = [axis.name for axis in axes].index(name)
     apart = frozenset(axis.name for axis in axes[: position + 1])
@@ -123,14 +123,14 @@ def _alone(group: Group) -> tuple[Statement, ...] | None:
         for read in reads(statement.body):
             if read.tensor in bodies and (read.flat or read.default or read.indices != own):
                 return None
-        body = rewrite(statement.body, lambda e: _known(e, bodies))
+        body = rewrite(statement.body, lambda e: _inline_body(e, bodies))
         wanted = types[statement.target].dtype
         bodies[statement.target] = body if dtype_of(body, types) == wanted else Cast(wanted, body)
     outputs = {tensor.name for tensor in group.outputs}
     return tuple(s.with_body(bodies[s.target]) for s in group.statements if s.target in outputs)
 
 
-def _known(expr: Expr, bodies: Mapping[str, Expr]) -> Expr | None:
+def _inline_body(expr: Expr, bodies: Mapping[str, Expr]) -> Expr | None:
     return bodies.get(expr.tensor) if isinstance(expr, Read) else None
 
 
@@ -159,7 +159,7 @@ def stop_of(condition: Expr) -> tuple[str, Size] | None:
     return index.name, stop.constant
 
 
-def _guarded(body: Expr, axis: str) -> bool:
+def _has_guarded_read(body: Expr, axis: str) -> bool:
     return any(read.default is not None and axis in free_axes(read) for read in reads(body))
 
 
@@ -222,10 +222,12 @@ def _within(group: Group, here: _Range, box: Box) -> tuple[Group, frozenset[tupl
             return None if unproved else replace(expr, default=None)
         return None
 
-    return with_bodies(group, lambda body: rewrite(_taken(body, here), change)), frozenset(inside)
+    return with_bodies(group, lambda body: rewrite(_take_branches(body, here), change)), frozenset(
+        inside
+    )
 
 
-def _taken(expr: Expr, here: _Range) -> Expr:
+def _take_branches(expr: Expr, here: _Range) -> Expr:
     """An expression without the branches not taken in a range. Pruned before rewriting, because a
     chain of n selects has n - 1 untaken branches in each of its n ranges."""
     while isinstance(expr, Apply) and expr.function == "select":
@@ -234,9 +236,9 @@ def _taken(expr: Expr, here: _Range) -> Expr:
             break
         expr = expr.arguments[1 if taken else 2]
     if isinstance(expr, Apply):
-        arguments = tuple(_taken(each, here) for each in expr.arguments)
+        arguments = tuple(_take_branches(each, here) for each in expr.arguments)
         return expr if all(map(is_, arguments, expr.arguments)) else Apply(expr.function, arguments)
     if isinstance(expr, Cast):
-        argument = _taken(expr.argument, here)
+        argument = _take_branches(expr.argument, here)
         return expr if argument is expr.argument else Cast(expr.dtype, argument)
     return expr

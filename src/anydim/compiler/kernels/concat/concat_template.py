@@ -181,10 +181,10 @@ class _Writer:
         parallel_loop(rows, axes, lambda scope: self._vectors(scope, stops, some, lanes))
         known = {SHORTEST: reduce(least, lengths), LONGEST: reduce(greatest, lengths)}
 
-        def limited(size: Size, relation: str, number: int) -> ir.Value:
+        def compare_size(size: Size, relation: str, number: int) -> ir.Value:
             return known[size] <= number if relation == "<=" else known[size] >= number
 
-        used = compared(self._within(lanes), limited)
+        used = compared(self._within(lanes), compare_size)
         return (ir.If(used, tuple(rows.steps), otherwise),)
 
     @property

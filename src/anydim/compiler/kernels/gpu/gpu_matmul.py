@@ -320,13 +320,15 @@ class ProductWriter:
         """Store the results of a sum, if its column is in bounds."""
         work = self.work
 
-        def done(read: Read) -> ir.Value | None:
+        def sum_of(read: Read) -> ir.Value | None:
             return total if read.tensor == PRODUCT else None
 
         with work.when(column < work.sizes.value(self.columns)):
             total = work.let(total)
             columns = work.indices(column, self.form.b.axes)
-            inner = self.scope.inner({**rows, **columns}, local=done, answers=frozenset((PRODUCT,)))
+            inner = self.scope.inner(
+                {**rows, **columns}, local=sum_of, answers=frozenset((PRODUCT,))
+            )
             values = [
                 (o.tensor, inner.value(o.value, work.types[o.tensor].dtype))
                 for o in self.form.outputs

@@ -144,16 +144,16 @@ class _Writer:
             inner.steps.append(ir.Assign(name, operate(function, total, value)))
         work.take(work.group_reduction(function, total, shared, self.schedule.items))
         whole = work.let(convert(ir.Load(kind, shared, constant(0)), dtype))
-        self._known(row, statement, whole)
+        self._set_result(row, statement, whole)
 
     def _scalar(self, row: ScalarLowering, statement: Statement) -> None:
         """Emit a value per row; every work-item computes it."""
         inner = self._inside(row, {})
         found = inner.value(statement.body, self._dtype(statement))
         self.work.take(inner.steps)
-        self._known(row, statement, self.work.let(found))
+        self._set_result(row, statement, self.work.let(found))
 
-    def _known(self, row: ScalarLowering, statement: Statement, value: ir.Value) -> None:
+    def _set_result(self, row: ScalarLowering, statement: Statement, value: ir.Value) -> None:
         self.whole[statement.target] = value
         if statement.target in self.work.results:
             with self.work.when(_ITEM.equals(0)):

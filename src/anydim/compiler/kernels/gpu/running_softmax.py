@@ -75,7 +75,7 @@ class Tile:
     def own_columns(self) -> int:
         """Columns of a work-item: 1, 2, or a multiple of the elements that it loads at a time."""
         own = -(-self.columns // self.across)
-        return own if own <= 2 else _padded(own, _STEP)
+        return own if own <= 2 else _round_up(own, _STEP)
 
     def locals(self, queries: DType, keys: DType, values: DType) -> list[ir.Local]:
         """Return the arrays of local memory, for factors of these types."""
@@ -97,10 +97,10 @@ class Tile:
 
     def padded_depth(self, dtype: DType) -> int:
         """Return the elements of a row of queries or keys, padded after `depth`."""
-        return _padded(self.depth, max(_STEP, _VECTOR // dtype.bytes))
+        return _round_up(self.depth, max(_STEP, _VECTOR // dtype.bytes))
 
 
-def _padded(count: int, of: int) -> int:
+def _round_up(count: int, of: int) -> int:
     return -(-count // of) * of
 
 
@@ -152,7 +152,7 @@ class TileWriter:
                 self._commit()
             self._shares()
             self._wait_for_copies(1 if self.whole else 0)
-            self._weighted()
+            self._add_values()
         self._finish()
         work.take(self.scope.steps, begun)
 
@@ -245,7 +245,7 @@ class TileWriter:
         if self.whole:
             self._wait_for_copies()
             self._copy_and_commit(fillings[VALUES], first)
-            self._multiplied()
+            self._multiply()
         else:
             depth = work.sizes.value(self.form.depth.extent)
             with work.range(0, depth, self.tile.depth, chunk) as at:
@@ -253,11 +253,11 @@ class TileWriter:
                 fillings[QUERIES].write(at, 0)
                 self._copy_and_commit(fillings[KEYS], first)
                 self._wait_for_copies()
-                self._multiplied()
+                self._multiply()
             self._copy_and_commit(fillings[VALUES], first)
         self._apply_score(first)
 
-    def _multiplied(self) -> None:
+    def _multiply(self) -> None:
         """Add products of queries and keys, in the order of the depth."""
         work, tile = self.work, self.tile
         of_queries, of_keys, _ = self.kinds
@@ -293,11 +293,11 @@ class TileWriter:
             for i, row in enumerate(rows):
                 name = self.raw[i, j]
 
-                def done(read: Read, name: str = name) -> ir.Value | None:
+                def score_of(read: Read, name: str = name) -> ir.Value | None:
                     return ir.Get(_FLOAT, name) if read.tensor == form.raw else None
 
                 inner = column.inner(
-                    {form.query.name: row}, local=done, answers=frozenset((form.raw,))
+                    {form.query.name: row}, local=score_of, answers=frozenset((form.raw,))
                 )
                 value = inner.value(form.score, float32)
                 steps += [
@@ -338,7 +338,7 @@ class TileWriter:
                 share = apply("exp_nonpositive", ir.Get(_FLOAT, self.raw[i, j]) - shift)
                 work.emit(ir.Store(SHARES, row * pitch + self._key(j), work.let(share)))
 
-    def _weighted(self) -> None:
+    def _add_values(self) -> None:
         """Add shares, and values weighted by shares, in the order of keys."""
         work, tile = self.work, self.tile
         shares = LocalArray(SHARES, float32, tile.rows, _pitch(tile.keys, float32))

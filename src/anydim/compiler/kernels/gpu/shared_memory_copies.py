@@ -95,7 +95,7 @@ class Filling:
     def __init__(self, kernel: Around, layout: LocalLayout) -> None:
         self.kernel, self.work, self.layout = kernel, kernel.work, layout
         self.read = self._plain()
-        self.aligned = self._aligned()
+        self.aligned = self._is_aligned()
 
     def write(self, k0: ir.Value, part: ir.Value | int) -> None:
         """Emit the steps of a work-item, for k-steps from `k0` on."""
@@ -119,7 +119,7 @@ class Filling:
             return None
         return address(value, self.work.types[value.tensor].shape)
 
-    def _aligned(self) -> ir.Value | None:
+    def _is_aligned(self) -> ir.Value | None:
         """Return whether vectors of the factor are aligned at run time; None if they never are."""
         layout, factor = self.layout, self.layout.factor
         inner = self.kernel.steps if factor.along_depth else factor.axes

@@ -333,12 +333,12 @@ def convert(value: Value, dtype: DType) -> Value:
     """A value converted to another element type (numpy's astype); constants are converted here."""
     if value.dtype == dtype:
         return value
-    if isinstance(value, Const) and (dtype.is_float or _held(value.value, dtype)):
+    if isinstance(value, Const) and (dtype.is_float or _fits_small(value.value, dtype)):
         return number(dtype, value.value, value.type.lanes)
     return Convert(Type(dtype, value.type.lanes), value)
 
 
-def _held(value: int | float | bool, dtype: DType) -> bool:
+def _fits_small(value: int | float | bool, dtype: DType) -> bool:
     """Whether a type represents a small constant: -5 of int8 is 251 as uint8."""
     return abs(value) < 2**7 and (value >= 0 or dtype.kind != "uint")
 

@@ -45,7 +45,7 @@ def carried_by(loop: Loop, single: Sequence[frozenset[str | int]]) -> tuple[Carr
             map(_plain, step.indices)
         ):
             continue
-        before = tuple(_shifted(index, loop) for index in step.indices)
+        before = tuple(_previous_index(index, loop) for index in step.indices)
         read = _read_of(step.target, before, loop.body[: position + 1])
         if before != step.indices and read is not None:
             found.append(Carried(position, step, read))
@@ -56,7 +56,7 @@ def _plain(index: Expr) -> bool:
     return affine(index) is not None and not checked(index)
 
 
-def _shifted(index: Expr, loop: Loop) -> Expr:
+def _previous_index(index: Expr, loop: Loop) -> Expr:
     """An index in the previous iteration."""
     earlier = {loop.variable: Size.symbol(loop.variable) - loop.step}
 

@@ -123,7 +123,7 @@ class _Builder:
             write = replace(write, axes=(*write.axes, *write.reduced), reduced=())
         if not write.reduced and write.fresh:
             write = replace(write, combine="", fresh=False)
-        return self._copied(write, reads_in_indices) if copied else [write]
+        return self._write_by_copies(write, reads_in_indices) if copied else [write]
 
     def _overwrites_own_reads(self, instance: Instance) -> bool:
         """Whether a write may overwrite an element before it reads it for another one."""
@@ -139,7 +139,7 @@ class _Builder:
             for access in own
         )
 
-    def _copied(self, write: Write, copy_indices: bool) -> list[Write]:
+    def _write_by_copies(self, write: Write, copy_indices: bool) -> list[Write]:
         """The write split in two: all values, and their indices, are first stored in copies."""
         value = self._copy(write, self.types[write.target].dtype)
         combine = write.combine if write.reduced else ""
@@ -242,7 +242,7 @@ def extremes(size: Size, ranges: Ranges) -> tuple[Size, Size] | None:
         return size, size
     split = size.linear_in(sorted(names))
     if split is None:
-        return _nested(size, ranges)
+        return _bounds_of_atom(size, ranges)
     factors, low = split
     high = low
     for name, factor in factors.items():
@@ -254,7 +254,7 @@ def extremes(size: Size, ranges: Ranges) -> tuple[Size, Size] | None:
     return low, high
 
 
-def _nested(size: Size, ranges: Ranges) -> tuple[Size, Size] | None:
+def _bounds_of_atom(size: Size, ranges: Ranges) -> tuple[Size, Size] | None:
     """Bounds of a quotient, remainder, minimum or maximum."""
     atom = size.atom
     if not isinstance(atom, Atom):

@@ -105,7 +105,7 @@ class NestCode:
         self.loops += 1
         if cut is not None:
             start, stop = self._part(scope, cut, start, stop)
-        held = self._held(scope, loop, start)
+        held = self._carried_registers(scope, loop, start)
         at = variable(self.context.fresh("r"))
         inner = scope.inner(
             {}, certain=False, written=written(loop.body), variables={loop.variable: at}
@@ -147,7 +147,7 @@ class NestCode:
         then, otherwise = branches
         scope.steps.append(ir.If(condition, then, otherwise))
 
-    def _held(self, scope: NestElements, loop: Loop, start: ir.Value) -> list[_Held]:
+    def _carried_registers(self, scope: NestElements, loop: Loop, start: ir.Value) -> list[_Held]:
         """Registers for loop-carried values, initialized from memory before the first iteration."""
         before_it = [len(list(all_writes(loop.body[:n]))) for n in range(len(loop.body))]
         cuts = [self._bound_axis(self.writes + count) for count in before_it]
@@ -244,14 +244,14 @@ class NestCode:
     ) -> tuple[ir.Step, ...]:  # fmt: skip
         """The write at all its points; an empty reduction writes its neutral element."""
         spans = [ranges[axis.name] for axis in axes]
-        filled = self._guarded(here, spans, code.full)
+        filled = self._when_nonempty(here, spans, code.full)
         if not write.reduced:
             return filled
         some = _all(here, [ranges[axis.name] for axis in write.reduced])
-        empty = self._guarded(here, spans, code.empty) if write.fresh else ()
+        empty = self._when_nonempty(here, spans, code.empty) if write.fresh else ()
         return (ir.If(some, filled, empty),)
 
-    def _guarded(
+    def _when_nonempty(
         self, here: NestElements, ranges: list[tuple[ir.Value, ir.Value]],
         body: Callable[[NestElements], None],
     ) -> tuple[ir.Step, ...]:  # fmt: skip

@@ -55,7 +55,7 @@ def lower(form: NestForm, schedule: Nest, task: Task) -> Launch:
     storage, scratch = _storage(form)
     every = _vectorizations(form, storage, machine)
     plan = staged(form, box, every, machine) if schedule.parallel == STAGES else None
-    chunks = None if plan is not None else _chosen(form, schedule, box)
+    chunks = None if plan is not None else _choose_chunks(form, schedule, box)
     sizes = SizeParameters()
     buffers = {name: stored.buffer for name, stored in storage.items()}
     context = NestContext(
@@ -85,7 +85,7 @@ def lower(form: NestForm, schedule: Nest, task: Task) -> Launch:
     )  # fmt: skip
 
 
-def _chosen(form: NestForm, schedule: Nest, box: Box) -> Chunks | None:
+def _choose_chunks(form: NestForm, schedule: Nest, box: Box) -> Chunks | None:
     if schedule.parallel == NONE:
         return None
     for chunks in form.chunks:

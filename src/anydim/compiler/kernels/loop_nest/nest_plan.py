@@ -62,7 +62,9 @@ def staged(
     work, alone = _shares(stages, loop_ranges(form.steps))
     if not work or alone * LEAST_SHARE > sum(work) or (any(s.band for s in stages) and form.rings):
         return None
-    wanted = [_wanted(some, loop_ranges(form.steps)) for some in stages if some.loop is not None]
+    wanted = [
+        _wanted_threads(some, loop_ranges(form.steps)) for some in stages if some.loop is not None
+    ]
     each = maximum(1, minimum(threads, *wanted))
     made = tuple(_cut(some, each, threads, vectorized) for some in stages)
     count = sum((some.count(each) for some in made), as_size(0))
@@ -85,7 +87,7 @@ def _shares(all: Sequence[Stages], ranges: Ranges) -> tuple[list[int], int]:
     return work, alone
 
 
-def _wanted(some: Stages, ranges: Ranges) -> Size:
+def _wanted_threads(some: Stages, ranges: Ranges) -> Size:
     """The number of threads that a stage's work justifies; for a band, the work of all its
     stages."""
     steps = [step for part in some.parts for step in part.steps]

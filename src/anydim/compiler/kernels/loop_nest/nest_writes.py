@@ -94,7 +94,7 @@ class WriteCode:
             same = neutral_literal(write.combine, self.dtype)
         return part_along(write.body, same, axes)
 
-    def _bounded(self, axis: Axis) -> bool:
+    def _has_bound(self, axis: Axis) -> bool:
         return any(bound.axis == axis.name for bound in self.part)
 
     def _range(self, scope: NestElements, axis: Axis) -> Range:
@@ -107,23 +107,23 @@ class WriteCode:
 
     def full(self, scope: NestElements) -> None:
         """The write, where none of its ranges is empty."""
-        self._nested(scope, self._outer, self._cells)
+        self._emit_loops(scope, self._outer, self._cells)
 
     def empty(self, scope: NestElements) -> None:
         """The write of an empty reduction."""
         neutral = convert(
             neutral_element(*accumulator_of(self.write.combine, self.dtype)), self.dtype
         )
-        self._nested(scope, self.axes, lambda s: self._store(s, neutral))
+        self._emit_loops(scope, self.axes, lambda s: self._store(s, neutral))
 
-    def _nested(
+    def _emit_loops(
         self, scope: NestElements, axes: Sequence[Axis], body: Callable[[NestElements], None]
     ) -> None:
         with ExitStack() as loops:
             for axis in axes:
                 low, high = self._range(scope, axis)
                 loop = for_loop(scope, high, low, axis=axis.name, written=self.own,
-                                certain=not self._bounded(axis))  # fmt: skip
+                                certain=not self._has_bound(axis))  # fmt: skip
                 scope, _ = loops.enter_context(loop)
             body(scope)
 
@@ -143,7 +143,7 @@ class WriteCode:
     ) -> None:  # fmt: skip
         """A pass over an axis by vectors; `body` gets the unrolled cells and their block."""
         span = self._range(scope, lane)
-        if not self._bounded(lane):
+        if not self._has_bound(lane):
             self._vectors(scope, lane, span, unroll, body)
             return
         some = scope.name(span[0] < span[1])
@@ -196,7 +196,7 @@ class WriteCode:
             return block.steps
         low, high = self._range(scopes[0], axes[0])
         around = scopes
-        if self._bounded(axes[0]):
+        if self._has_bound(axes[0]):
             around = [s.inner({}, written=self.own, certain=False) for s in scopes]
         at = variable(scopes[0].context.fresh("k"))
         inner = [s.inner({axes[0].name: at}, written=self.own) for s in around]
@@ -289,7 +289,7 @@ def as_run(write: Write, form: NestForm) -> Write | None:
         return None
     indices: tuple[Expr, ...] = (*[Literal(0, int64)] * (len(plain) - 1), plain[-1])
 
-    def moved(into: Callable[[str], Expr]) -> Expr:
+    def body_with(into: Callable[[str], Expr]) -> Expr:
         """The body, with same-shape reads at the same element replaced by `into`."""
 
         def change(expr: Expr) -> Expr | None:
@@ -299,10 +299,10 @@ def as_run(write: Write, form: NestForm) -> Write | None:
 
         return rewrite(write.body, change)
 
-    remaining = free_axes(moved(lambda tensor: Literal(0, int64)))
+    remaining = free_axes(body_with(lambda tensor: Literal(0, int64)))
     if remaining or form.types[write.target].shape != shape:
         return None
-    body = moved(lambda tensor: Read(tensor, indices))
+    body = body_with(lambda tensor: Read(tensor, indices))
     last = replace(write.axes[-1], extent=product(shape))
     return replace(write, indices=indices, axes=(last,), body=body)
 

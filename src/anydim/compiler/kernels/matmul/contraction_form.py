@@ -330,14 +330,14 @@ def along_the_longer(form: ContractionForm) -> ContractionForm:
         return form
     longer = condition(other.extent, ">", form.m.extent)
 
-    def mixed(own: MatrixWalk, alternative: MatrixWalk) -> MatrixWalk:
+    def choose_walk(own: MatrixWalk, alternative: MatrixWalk) -> MatrixWalk:
         def size(name: str) -> Size:
             return longer.where(getattr(alternative, name), getattr(own, name))
 
         return MatrixWalk(own.name, *map(size, ("extent", "a", "b", "c")))
 
-    loops = tuple(mixed(walk, form.m) if walk is other else walk for walk in form.loops)
-    return replace(form, m=mixed(form.m, other), loops=loops)
+    loops = tuple(choose_walk(walk, form.m) if walk is other else walk for walk in form.loops)
+    return replace(form, m=choose_walk(form.m, other), loops=loops)
 
 
 def dependent_axes(value: Expr) -> frozenset[str]:

@@ -96,7 +96,7 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
         ir.Address("given", constant(0)),
     )
 
-    def called(height: int, vectors: int) -> ir.Step:
+    def call_micro_kernel(height: int, vectors: int) -> ir.Step:
         names = {each: micro_name(height, vectors, prefix, each) for each in PrefetchB}
         if height not in tile.shared or vectors != tile.vectors:
             return ir.Call(names[PrefetchB.SOON], arguments)
@@ -104,7 +104,7 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
         return ir.Switch(prefetch, tuple(cases))
 
     cases = tuple(
-        (height * stride + vectors, (called(height, vectors),))
+        (height * stride + vectors, (call_micro_kernel(height, vectors),))
         for height in heights
         for vectors in tile.widths(height)
     )
@@ -138,7 +138,7 @@ def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
     whole, b_column = code.let(round_down(columns, lanes)), code.let(quotient(b_panel, lanes))
     inside = code.let(first_lanes(columns - whole, lanes))
 
-    def written(first: ir.Value, count: int) -> None:
+    def emit_rows(first: ir.Value, count: int) -> None:
         """Emit `count` rows, whose sums are computed vector by vector."""
         rows = [code.let(first + i) for i in range(count)]
         offsets = [(code.let(i * init_row), code.let(i * c_row)) for i in rows]
@@ -167,7 +167,7 @@ def _thin(tile: Tile, dtype: DType, k: int, prefix: str) -> ir.Function:
     some = tile.thin(k)
     even = code.let(round_down(all_rows, some))
     for i, last in code.blocks(0, even, all_rows, some, 1):
-        written(i, 1 if last else some)
+        emit_rows(i, 1 if last else some)
     return ir.Function(f"{prefix}_thin{k}", strip_pointers(dtype), code.written)
 
 

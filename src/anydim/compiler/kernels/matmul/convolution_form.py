@@ -190,7 +190,7 @@ class _Reading:
             return None
         shape, extents = self._shape(), self._extents()
         found = bounds_of(self.read, shape, columns, self.reduced, extents, self.box)
-        outputs = self._renamed(at)
+        outputs = self._rename_outputs(at)
         if found is None or outputs is None:
             return None
         bounded = {b.tap for b in found if b.tap}
@@ -240,7 +240,7 @@ class _Reading:
         strides = (self.x.stride(axis.name), self.w.stride(axis.name), self.strides[number])
         return OuterLoop(f"loop{number}", axis.extent, *strides)
 
-    def _renamed(self, at: int) -> tuple[Output, ...] | None:
+    def _rename_outputs(self, at: int) -> tuple[Output, ...] | None:
         """Return outputs over loops, m and n; None unless each has one stride over positions."""
         columns = self.axes[at + 1 :]
         several = {axis.name for axis in columns} if len(columns) > 1 else set()

@@ -164,7 +164,7 @@ def strips(tile: Tile, dtype: DType, one: str, kind: type[Micro] = Micro) -> ir.
     """
     name = f"{one}_strip"
 
-    def made() -> tuple[ir.Function, ...]:
+    def make_functions() -> tuple[ir.Function, ...]:
         code, columns = Writer(), GIVEN.columns
         row = code.variable(0)
         with code.loop(lambda: row() < GIVEN.rows):
@@ -194,7 +194,7 @@ def strips(tile: Tile, dtype: DType, one: str, kind: type[Micro] = Micro) -> ir.
                 row += rows
         return (strip_function(name, dtype, code.written, True, kind),)
 
-    return shared_library(name, dtype, made)
+    return shared_library(name, dtype, make_functions)
 
 
 @lru_cache(maxsize=16)

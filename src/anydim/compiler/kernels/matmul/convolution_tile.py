@@ -226,7 +226,7 @@ class Tall(Micro):
             code.emit(ir.Store("sums", at, parts[part]))
         with code.range(0, self.tiles * self.rows) as row:
             for at, offset in self._row(row):
-                code.emit(ir.Store("c", offset, self._finished(at, offset)))
+                code.emit(ir.Store("c", offset, self._finish_element(at, offset)))
         return code.written
 
     def _row(self, row: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
@@ -234,7 +234,7 @@ class Tall(Micro):
         rows, offset = self.tiles * self.rows, self.code.let(row * GIVEN.c_row)
         return [(row + j * rows, offset + j) for j in range(self.vectors)]
 
-    def _finished(self, at: ir.Value, offset: ir.Value) -> ir.Value:
+    def _finish_element(self, at: ir.Value, offset: ir.Value) -> ir.Value:
         code, scalar = self.code, self.vector
         found = code.let(ir.Load(scalar, "sums", at))
         more = found + ir.Load(scalar, "more", offset)

@@ -123,22 +123,22 @@ class _Inliner:
         names = {old.name: new.name for old, new in zip(axes, self.axes)}
         units = {axis.name for axis in statement.axes} - set(names)
         try:
-            value = self._inlined(statement.body, names, units)
+            value = self._inline(statement.body, names, units)
         except _Unfit:
             return None
         dtype = self.types[statement.target].dtype
         return value if dtype_of(value, self.types) == dtype else Cast(dtype, value)
 
-    def _inlined(self, expr: Expr, names: dict[str, str], units: set[str]) -> Expr:
+    def _inline(self, expr: Expr, names: dict[str, str], units: set[str]) -> Expr:
         if isinstance(expr, Read):
             return self._read(expr, names)
         if isinstance(expr, Index):
             return SizeTerm(as_size(0)) if expr.name in units else Index(names[expr.name])
         if isinstance(expr, Apply):
-            parts = tuple(self._inlined(a, names, units) for a in expr.arguments)
+            parts = tuple(self._inline(a, names, units) for a in expr.arguments)
             return Apply(expr.function, parts)
         if isinstance(expr, Cast):
-            return Cast(expr.dtype, self._inlined(expr.argument, names, units))
+            return Cast(expr.dtype, self._inline(expr.argument, names, units))
         return expr
 
     def _read(self, read: Read, names: dict[str, str]) -> Expr:

@@ -151,12 +151,12 @@ def function_library(
     """
     own = (*parameters, *map(ir.Scalar, scalars))
 
-    def made() -> tuple[ir.Function, ...]:
+    def make_functions() -> tuple[ir.Function, ...]:
         code = Writer()
         write(code)
         return (ir.Function(name, own, code.written, public=True),)
 
-    return ir.Library(name, made, name, dtype in ir.PORTABLE)
+    return ir.Library(name, make_functions, name, dtype in ir.PORTABLE)
 
 
 def call(function: ir.Function, **own: ir.Value | ir.Address) -> ir.Call:

@@ -222,15 +222,15 @@ def split_groups(axes: tuple[Axis, ...], strides: tuple[Size, ...], x: Read) -> 
     def change(expr: Expr) -> Expr:
         whole = Apply("mul", (Index(group), SizeTerm(as_size(share))))
 
-        def replaced(part: Expr) -> Expr | None:
+        def replace_group(part: Expr) -> Expr | None:
             if isinstance(part, Apply) and _quotient(part) == (name, share):
                 return Index(group)
             return None
 
-        def moved(part: Expr) -> Expr | None:
+        def split_channel(part: Expr) -> Expr | None:
             return Apply("add", (whole, Index(name))) if part == Index(name) else None
 
-        return rewrite(rewrite(expr, replaced), moved)
+        return rewrite(rewrite(expr, replace_group), split_channel)
 
     outer, inner = Axis(group, groups), Axis(name, as_size(share))
     parts = (strides[at] * share, strides[at])

@@ -140,7 +140,7 @@ def _lanes_of(layout: WindowLayout, lanes: int) -> int:
     return lanes if run is None else min(lanes, 1 << max(run - 1, 1).bit_length())
 
 
-def _given(name: str) -> ir.Value:
+def _parameter(name: str) -> ir.Value:
     return ir.Var(ir.INDEX, name)
 
 
@@ -171,11 +171,11 @@ class _Windows:
             for n, axis in enumerate(layout.positions)
         ]
         spots = self._size("spots", layout.spots, 1)
-        first = _given("first_row") * spots + _given(SPOT)
+        first = _parameter("first_row") * spots + _parameter(SPOT)
         counters = [code.variable(index) for index in code.split(first, extents[1:])]
-        with code.range(0, _given("rows")) as row:
+        with code.range(0, _parameter("rows")) as row:
             positions = {axis.name: c() for axis, c in zip(layout.positions, counters)}
-            self._row(positions, code.let(row * _given("dst_row")))
+            self._row(positions, code.let(row * _parameter("dst_row")))
             with ExitStack() as row_by_row:
                 if layout.spots != ONE:
                     with code.when(spots > 1):
@@ -195,7 +195,7 @@ class _Windows:
     def _row(self, positions: Mapping[str, ir.Value], to: ir.Value) -> None:
         """Copy one window: without tests where it is in bounds, else run by run."""
         code, layout = self.code, self.layout
-        source = _given("x_at")
+        source = _parameter("x_at")
         for axis in layout.positions:
             source = source + positions[axis.name] * self.steps[axis.name]
         source = code.let(source)

@@ -109,7 +109,7 @@ class WorkPartition:
         def size(role: str, size: Size) -> ir.Value:
             return value(role, size)
 
-        def known(name: ir.Var, term: ir.Value) -> ir.Var:
+        def define(name: ir.Var, term: ir.Value) -> ir.Var:
             code.emit(ir.Let(name.name, term))
             return name
 
@@ -130,8 +130,8 @@ class WorkPartition:
         with code.loop(lambda: at() < end):
             here = at()
             column = code.let(here / tiles)
-            first = known(RECTANGLE.first_tile, here - column * tiles)
-            rest: ir.Value = known(RECTANGLE.around, column / groups)
+            first = define(RECTANGLE.first_tile, here - column * tiles)
+            rest: ir.Value = define(RECTANGLE.around, column / groups)
             group = code.let(column - rest * groups)
             remaining = code.let(end - here, RECTANGLE.left.name if done else "")
             if done:
@@ -140,16 +140,16 @@ class WorkPartition:
             complete = code.let(select(first.equals(0), all_of, 0))
             many = code.let(greatest(complete, 1))
             last = select(complete > 0, tiles, least(first + remaining, tiles))
-            stop = known(RECTANGLE.stop_tile, last)
-            known(RECTANGLE.first_panel, group * span)
-            known(RECTANGLE.stop_panel, least((group + many) * span, panels))
+            stop = define(RECTANGLE.stop_tile, last)
+            define(RECTANGLE.first_panel, group * span)
+            define(RECTANGLE.stop_panel, least((group + many) * span, panels))
             for name, extent in reversed(self.loops[1:]):
                 count = size(f"{name}_extent", extent)
                 above = code.let(rest / count)
-                known(variable(name), rest - above * count)
+                define(variable(name), rest - above * count)
                 rest = above
             for name, _ in self.loops[:1]:
-                known(variable(name), rest)
+                define(variable(name), rest)
             for step in body:
                 code.emit(step)
             advance = many * (stop - first)

@@ -129,13 +129,13 @@ class Plan:
 
 def plan_launches(sizes: Sizes, dtype: DType, box: Box, machine: Machine) -> tuple[Launch, ...]:
     """The launches that write the plan and the tables, except for the chirp's transform."""
-    launches = [_planned(Code("fourier_plan", machine, box), sizes, dtype)]
+    launches = [_plan_launch(Code("fourier_plan", machine, box), sizes, dtype)]
     if sizes.chirped:
         launches.append(_chirp(Code("fourier_chirp", machine, box), sizes, dtype))
     return tuple(launches)
 
 
-def _planned(code: Code, sizes: Sizes, dtype: DType) -> Launch:
+def _plan_launch(code: Code, sizes: Sizes, dtype: DType) -> Launch:
     plan = Plan(code, sizes, dtype)
     with code.range(code.start, code.stop):
         _choose(code, plan, code.size(sizes.length))

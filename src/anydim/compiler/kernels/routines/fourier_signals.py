@@ -91,7 +91,7 @@ class Signal:
         with code.when(first < limit):
             value = self._elements(first, limit)
             if self.geometry.window:
-                value = self._weighted(first, value)
+                value = self._apply_window(first, value)
             for part, number in zip(found, reversed(value) if self.geometry.inverse else value):
                 part.set(number)
             if self.whole is not None:
@@ -105,11 +105,11 @@ class Signal:
         geometry, code = self.geometry, self.code
         x = code.input("x0", self.dtype)
         if geometry.mirrored:
-            return self._mirrored(x, self._numbers(first))
+            return self._load_mirrored(x, self._numbers(first))
         if geometry.x.contiguous and self.rows.type.lanes == 1:
             return self._neighbours(x.part(geometry.x.start(code, self.rows)), first, limit)
         number = self._numbers(first)
-        return self._gathered(x, number, number < limit, limit)
+        return self._gather(x, number, number < limit, limit)
 
     def _neighbours(self, x: Buffer, first: ir.Value, limit: ir.Value) -> Complex:
         """A contiguous vector, or two of interleaved pairs."""
@@ -122,7 +122,7 @@ class Signal:
         )
         return deinterleaved(low, high)
 
-    def _gathered(self, x: Buffer, number: ir.Value, inside: ir.Value, limit: ir.Value) -> Complex:
+    def _gather(self, x: Buffer, number: ir.Value, inside: ir.Value, limit: ir.Value) -> Complex:
         code, lines = self.code, self.geometry.x
         index = greatest(least(number, limit - 1), 0)
         offsets = code.let(lines.start(code, self.rows) + index * code.size(lines.stride))
@@ -132,18 +132,18 @@ class Signal:
             return real, self.zero
         return real, x.gather(offsets + 1, where).as_(self.emitter.dtype)
 
-    def _mirrored(self, x: Buffer, number: ir.Value) -> Complex:
+    def _load_mirrored(self, x: Buffer, number: ir.Value) -> Complex:
         """Conjugates for the second half; elements that are their own mirror are made real."""
         code, length, given = self.code, self.length, self.code.size(self.geometry.given)
         behind = code.let(number > code.let(length // 2))
         own = code.let(select(behind, length - number, number))
         inside = (own < given) & (number < length)
-        real, imaginary = self._gathered(x, own, inside, given)
+        real, imaginary = self._gather(x, own, inside, given)
         sign = select(behind.spread(self.lanes), -imaginary, imaginary)
         whole = own.equals(0) | (own * 2).equals(length)
         return real, select(whole.spread(self.lanes), self.zero, sign)
 
-    def _weighted(self, first: ir.Value, value: Complex) -> Complex:
+    def _apply_window(self, first: ir.Value, value: Complex) -> Complex:
         weight = self._weights(self.code.input("x1", self.dtype), first).as_(self.emitter.dtype)
         return value[0] * weight, value[1] * weight
 
@@ -155,12 +155,12 @@ class Signal:
     def keep(self, first: ir.Value, value: Complex, valid: ir.Value) -> None:
         """Results of the first round: final ones, or inputs of the second round."""
         if self.whole is None:
-            self._store(first, self._swapped(value), valid)
+            self._store(first, self._swap_parts(value), valid)
             return
         with self.code.when(self.plan.chirped):
             self.emitter.store(self.whole, first, value, valid)
         with self.code.otherwise():
-            self._store(first, self._swapped(value), valid)
+            self._store(first, self._swap_parts(value), valid)
 
     def again(self, first: ir.Value) -> Complex:
         """Inputs of the second round, which is an inverse transform."""
@@ -174,9 +174,9 @@ class Signal:
         with self.code.when(first < self.code.size(self.geometry.made)):
             chirp = self.emitter.pairs(self.plan.chirp, first, self.length)
             found = product((value[1], value[0]), chirp)
-            self._store(first, self._swapped(found), valid)
+            self._store(first, self._swap_parts(found), valid)
 
-    def _swapped(self, value: Complex) -> Complex:
+    def _swap_parts(self, value: Complex) -> Complex:
         if not self.geometry.inverse:
             return value
         count = self.length.as_(self.emitter.dtype)

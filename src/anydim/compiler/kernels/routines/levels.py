@@ -335,17 +335,17 @@ class _Kernel:
             with code.when((call >= self.starts[definition]) & (call < end)):
                 nodes = self.nodes_of(call, definition)
 
-                def opened(case: int, nodes: Sequence[ir.Value] = nodes) -> None:
+                def open_call(case: int, nodes: Sequence[ir.Value] = nodes) -> None:
                     self._open(call, case, nodes)
 
-                def closed(case: int, nodes: Sequence[ir.Value] = nodes) -> None:
+                def close_call(case: int, nodes: Sequence[ir.Value] = nodes) -> None:
                     self._close(call, case, nodes, level)
 
                 with code.when(is_new):
                     self.own["level"][call] = _OPEN
-                    self.decide(record["decision"], nodes, opened)
+                    self.decide(record["decision"], nodes, open_call)
                 with code.otherwise():
-                    self.decide(record["decision"], nodes, closed)
+                    self.decide(record["decision"], nodes, close_call)
         with code.when(~is_new):
             self.own["level"][call] = level()
             self.own["order"][self.count()] = call
@@ -396,9 +396,9 @@ class _Kernel:
             with code.range(0, (self.levels[cycle] * width)) as at:
                 self.results["table", cycle][at] = 0
         self.counts = [code.variable(0) for _ in layout.cases]
-        self._each(self._counted)
+        self._each(self._count_call)
         self._places()
-        self._each(self._placed)
+        self._each(self._place_call)
         for cycle in layout.downs:
             self._down(cycle)
         for case in range(len(layout.cases)):
@@ -410,7 +410,7 @@ class _Kernel:
     def _write(self) -> None:
         """The results that need the numbers of all calls."""
         code, layout = self.code, self.layout
-        self._each(self._written)
+        self._each(self._write_call)
         for cycle in layout.loops:
             self._edges(cycle)
         sizes = self.results["sizes",]
@@ -449,7 +449,7 @@ class _Kernel:
         row = self.own["level"][call] - first
         return self.results["table", cycle], self.code.let(row * width + columns[case])
 
-    def _counted(self, call: ir.Value, case: int) -> None:
+    def _count_call(self, call: ir.Value, case: int) -> None:
         if not self.layout.cases[case]["loop"]:
             self.counts[case] += 1
             return
@@ -485,7 +485,7 @@ class _Kernel:
                     self.counts[case] += count
                     widest.set(ir.greatest(widest(), count))
 
-    def _placed(self, call: ir.Value, case: int) -> None:
+    def _place_call(self, call: ir.Value, case: int) -> None:
         own = self.own
         if self.layout.cases[case]["loop"]:
             table, at = self._column(call, case)
@@ -518,11 +518,11 @@ class _Kernel:
         with self.code.when(end > self.code.size(self.bounds.edges(case, call))):
             self.fault.set(SHARED)
 
-    def _written(self, call: ir.Value, case: int) -> None:
+    def _write_call(self, call: ir.Value, case: int) -> None:
         """The calls and fields of a call."""
         code, index, nodes = self.code, self.own["index"][call], self._nodes(call, case)
 
-        def called(
+        def emit_call(
             number: int, definition: int, given: list[ir.Value], before: ir.Value | None
         ) -> None:
             inner = self.callee(call, number, definition, given, before)
@@ -535,7 +535,7 @@ class _Kernel:
             self.results["called", case, number][edge] = position
             self.results["owner", case, number][edge] = index
 
-        self.each_call(case, nodes, called)
+        self.each_call(case, nodes, emit_call)
         for number, (path, owner) in enumerate(self.layout.cases[case]["fields"]):
             row = self.at(path, nodes) - self.base(*owner)
             self.results["field", case, number][index] = row

@@ -45,10 +45,10 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 
 def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     (x,), count = arrays, attributes["count"]
-    return (numpy.array([_coupled(row, count) for row in x]).reshape(len(x), count),)
+    return (numpy.array([_couple(row, count) for row in x]).reshape(len(x), count),)
 
 
-def _coupled(row: numpy.ndarray, count: int) -> numpy.ndarray:
+def _couple(row: numpy.ndarray, count: int) -> numpy.ndarray:
     q = numpy.zeros((count, count))
     for share, (i, j) in zip(numpy.clip(row, _LEAST, 1 - _LEAST), combinations(range(count), 2)):
         q[i, i] += (1 - share) ** 2

@@ -103,7 +103,7 @@ class Columns:
         with code.when(ahead):
             for each, total in zip(totals, self._totals(piece)):
                 each.set(total)
-        before = self._started(piece)
+        before = self._wait_for_start(piece)
         with code.when(last):
             self._last(code.let(self.full * self.spec.piece), before)
         with code.otherwise():
@@ -114,7 +114,7 @@ class Columns:
                 self._piece(piece, before)
                 self._publish(piece, before)
 
-    def _started(self, piece: ir.Value) -> list[Variable]:
+    def _wait_for_start(self, piece: ir.Value) -> list[Variable]:
         """The total before a piece, once known; after a long wait, computes the totals of other
         threads."""
         code, before = self.code, self._neutrals()
@@ -273,7 +273,7 @@ class Row(Columns):
         while distance < LANES:
             sums = self._combine_shifted(sums, distance)
             distance *= 2
-        own = self._shifted(sums, 1) if self.spec.exclusive else sums
+        own = self._shift_lanes(sums, 1) if self.spec.exclusive else sums
         self.y.store(position, self._combine(before(), own).as_(self.spec.dtype), where)
         last = 0 if self.spec.reverse else LANES - 1
         before.set(self._combine(before(), shuffle(sums, sums, (last,) * LANES)))
@@ -288,7 +288,7 @@ class Row(Columns):
             select(inside, self._combine(shuffle(sums, sums, shifted), sums), sums)
         )
 
-    def _shifted(self, sums: ir.Value, distance: int) -> ir.Value:
+    def _shift_lanes(self, sums: ir.Value, distance: int) -> ir.Value:
         """Each lane replaced by the lane `distance` before it in scan order."""
         step = distance if self.spec.reverse else -distance
         lanes = [lane + step for lane in range(LANES)]

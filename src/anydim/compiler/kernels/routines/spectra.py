@@ -48,7 +48,7 @@ def _numbers(x: numpy.ndarray) -> numpy.ndarray:
     return wide[..., 0] + 1j * wide[..., 1] if x.shape[-1] == 2 else wide[..., 0] + 0j
 
 
-def _written(found: numpy.ndarray, dtype: numpy.dtype, real: bool = False) -> numpy.ndarray:
+def _stack_parts(found: numpy.ndarray, dtype: numpy.dtype, real: bool = False) -> numpy.ndarray:
     parts = [found.real] if real else [found.real, found.imag]
     return convert_array(numpy.stack(parts, -1), dtype)
 
@@ -99,9 +99,9 @@ def _evaluate_transform(arrays: Arrays, attributes: Attributes, sizes: Dims) -> 
     missing[axis] = (0, given - found.shape[axis])
     found = numpy.pad(found, missing)
     if inverse and onesided:
-        return (_written(numpy.fft.irfft(found, length, axis), x.dtype, real=True),)
+        return (_stack_parts(numpy.fft.irfft(found, length, axis), x.dtype, real=True),)
     transformed = (numpy.fft.ifft if inverse else numpy.fft.fft)(found, length, axis)
-    return (_written(transformed.take(range(made), axis), x.dtype),)
+    return (_stack_parts(transformed.take(range(made), axis), x.dtype),)
 
 
 def _lower_transform(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
@@ -169,7 +169,7 @@ def _evaluate_frames(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Res
     frames = x[:, indices]
     if len(arrays) == 2:
         frames = frames * convert_array(arrays[1], numpy.dtype(numpy.float64))
-    return (_written(numpy.fft.fft(frames)[..., :made], arrays[0].dtype),)
+    return (_stack_parts(numpy.fft.fft(frames)[..., :made], arrays[0].dtype),)
 
 
 def _lower_frames(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:

@@ -185,7 +185,7 @@ def _add_rotated(a: Complex, b: Complex, sign: int) -> Complex:
     return a[0] + b[1], a[1] - b[0]
 
 
-def _weighted(name: Name, start: Complex | None, *terms: tuple[float, Complex]) -> Complex:
+def _weighted_sum(name: Name, start: Complex | None, *terms: tuple[float, Complex]) -> Complex:
     """The sum of some numbers times real factors."""
     found = []
     for part in range(2):
@@ -207,8 +207,8 @@ def _two(name: Name, x: Sequence[Complex]) -> list[Complex]:
 
 def _three(name: Name, x: Sequence[Complex]) -> list[Complex]:
     both = _sum(name, x[1], x[2])
-    even = _weighted(name, x[0], (-0.5, both))
-    odd = _weighted(name, None, (math.sqrt(0.75), _difference(name, x[1], x[2])))
+    even = _weighted_sum(name, x[0], (-0.5, both))
+    odd = _weighted_sum(name, None, (math.sqrt(0.75), _difference(name, x[1], x[2])))
     return [_sum(name, x[0], both), _add_rotated(even, odd, -1), _add_rotated(even, odd, 1)]
 
 
@@ -226,10 +226,10 @@ def _five(name: Name, x: Sequence[Complex]) -> list[Complex]:
     (c1, c2), (s1, s2) = map(math.cos, angles), map(math.sin, angles)
     outer, inner = _sum(name, x[1], x[4]), _sum(name, x[2], x[3])
     left, right = _difference(name, x[1], x[4]), _difference(name, x[2], x[3])
-    first = _weighted(name, x[0], (c1, outer), (c2, inner))
-    second = _weighted(name, x[0], (c2, outer), (c1, inner))
-    odd = _weighted(name, None, (s1, left), (s2, right))
-    other = _weighted(name, None, (s2, left), (-s1, right))
+    first = _weighted_sum(name, x[0], (c1, outer), (c2, inner))
+    second = _weighted_sum(name, x[0], (c2, outer), (c1, inner))
+    odd = _weighted_sum(name, None, (s1, left), (s2, right))
+    other = _weighted_sum(name, None, (s2, left), (-s1, right))
     return [
         _sum(name, x[0], _sum(name, outer, inner)),
         _add_rotated(first, odd, -1), _add_rotated(second, other, -1),

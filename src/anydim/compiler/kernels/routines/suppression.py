@@ -81,7 +81,7 @@ def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
         (batch, number, index)
         for batch in range(scores.shape[0])
         for number in range(scores.shape[1])
-        for index in _kept(corners[batch], scores[batch, number], most, overlap, threshold)
+        for index in _kept_boxes(corners[batch], scores[batch, number], most, overlap, threshold)
     ]
     result = numpy.zeros((scores.size, 3), numpy.int64)
     result[: len(kept)] = numpy.array(kept, numpy.int64).reshape(-1, 3)
@@ -101,7 +101,7 @@ def _corners(boxes: numpy.ndarray, center: bool) -> numpy.ndarray:
     return numpy.concatenate(ordered, -1)
 
 
-def _kept(
+def _kept_boxes(
     corners: numpy.ndarray, scores: numpy.ndarray, most: int, overlap: float,
     threshold: list[float],
 ) -> list[int]:  # fmt: skip
@@ -237,7 +237,7 @@ class _Chosen:
         with code.when(box[4] > 0.0), code.loop(lambda: (at() < count) & ~found()):
             there = iota(LANES) < count - at()
             others = [column.load(at(), LANES, there) for column in self.columns]
-            shared, union, some = _shared(code, spread, others)
+            shared, union, some = _intersections(code, spread, others)
             # Prefilter without division; equality passes, so rounding cannot lose a hit.
             some = code.let(some & there)
             with code.when((some & (shared >= union * limit)).any):
@@ -246,7 +246,9 @@ class _Chosen:
         return found()
 
 
-def _shared(code: Code, one: Corners, others: Corners) -> tuple[ir.Value, ir.Value, ir.Value]:
+def _intersections(
+    code: Code, one: Corners, others: Corners
+) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Intersections of a box with others, the unions, and the mask where `_overlap` divides
     them."""
     low = [code.let(_greater(one[i], others[i])) for i in (0, 1)]

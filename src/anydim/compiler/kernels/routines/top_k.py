@@ -225,7 +225,7 @@ class _Best:
         self.worst_key = code.variable(0, self.pairs.keys.dtype)
         self.worst = code.variable(0, self.top.dtype)
         if self.copy is not None:
-            x = self._copied(x, low, high)
+            x = self._copy_row(x, low, high)
         with code.when(self.k > 0):
             known = self.top.k.constant
             if known is not None:
@@ -236,7 +236,7 @@ class _Best:
             with code.otherwise():
                 self._gather(x, low, high)
 
-    def _copied(self, x: Buffer, low: ir.Value, high: ir.Value) -> Buffer:
+    def _copy_row(self, x: Buffer, low: ir.Value, high: ir.Value) -> Buffer:
         """The elements of the row, made contiguous."""
         assert self.copy is not None
         stride = self.top.rows.stride(self.code)

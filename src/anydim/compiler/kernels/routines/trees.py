@@ -91,7 +91,7 @@ def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     x, *given = arrays
     tables = dict(zip(TABLES, given))
     count = as_size(attributes["count"]).evaluate(sizes)
-    packed = _packed(x, tables["used"])
+    packed = _used_columns(x, tables["used"])
     result = numpy.full((len(x), count), numpy.nan, x.dtype)
     for tree in range(attributes["trees"]):
         leaves = _leaves(packed, tree, tables, attributes["depth"])
@@ -100,7 +100,7 @@ def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
     return (numpy.where(numpy.isnan(result), x.dtype.type(0), result),)
 
 
-def _packed(x: numpy.ndarray, used: numpy.ndarray) -> numpy.ndarray:
+def _used_columns(x: numpy.ndarray, used: numpy.ndarray) -> numpy.ndarray:
     """The used columns, 0 for missing ones; 2^m of them."""
     inside = (used >= 0) & (used < x.shape[1])
     packed = numpy.zeros((len(x), _power(len(used))), x.dtype)

@@ -97,7 +97,7 @@ def _without(group: Group, axis: Axis) -> Group:
     """A flat group without an axis of extent 1; strides that are multiples of its extent are
     divided by it."""
 
-    def divided(size: Size) -> Size:
+    def divide_extent(size: Size) -> Size:
         found = size.divide_exactly(axis.extent)
         return size if found is None else found
 
@@ -107,7 +107,7 @@ def _without(group: Group, axis: Axis) -> Group:
         form = flat_address(expr) if isinstance(expr, Read) else None
         if form is None or not isinstance(expr, Read):
             return None
-        terms = {name: divided(by) for name, by in form.terms}
+        terms = {name: divide_extent(by) for name, by in form.terms}
         return replace(expr, indices=(to_expr(Affine.of(form.constant, terms)),))
 
     group = rewritten(group, change)

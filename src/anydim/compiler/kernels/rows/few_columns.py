@@ -67,12 +67,12 @@ def _plain(part: Expr, form: RowForm) -> bool:
     return address is not None and _follow(address, form)
 
 
-def _numbered(expr: Expr, row: str) -> Expr:
+def _read_row_index(expr: Expr, row: str) -> Expr:
     """An expression that reads the row index as a tensor, except in indices of reads."""
     if isinstance(expr, Apply):
-        return Apply(expr.function, tuple(_numbered(part, row) for part in expr.arguments))
+        return Apply(expr.function, tuple(_read_row_index(part, row) for part in expr.arguments))
     if isinstance(expr, Cast):
-        return Cast(expr.dtype, _numbered(expr.argument, row))
+        return Cast(expr.dtype, _read_row_index(expr.argument, row))
     return Read(_NUMBER, ()) if expr == Index(row) else expr
 
 
@@ -83,7 +83,7 @@ class FewColumns:
         self.form, self.lanes = setting.form, setting.lanes
         row = self.form.row[0].name
         group = self.form.group
-        made = tuple(s.with_body(_numbered(s.body, row)) for s in group.statements)
+        made = tuple(s.with_body(_read_row_index(s.body, row)) for s in group.statements)
         self.numbered = any(r.tensor == _NUMBER for s in made for r in reads(s.body))
         if self.numbered:
             form = replace(self.form, group=replace(group, statements=made))
@@ -145,13 +145,13 @@ class FewColumns:
         function, dtype = self.setting.accumulation(name)
         old = ir.Get(ir.Type(dtype, self.lanes), register)
 
-        def combined(count: int) -> ir.Value:
+        def combine_rows(count: int) -> ir.Value:
             total: ir.Value = old
             for row in range(1, self.lanes // count if self.free_order(name) else 1):
                 total = operate(function, total, self.row_of(old, row, count))
             return shuffle(total, total, tuple(lane % count for lane in range(self.lanes)))
 
-        scope.steps.append(self.by_columns(register, combined))
+        scope.steps.append(self.by_columns(register, combine_rows))
 
     def free_order(self, name: str) -> bool:
         """Whether the result of a reduction is independent of the order."""
@@ -194,7 +194,7 @@ class _FewCell(Cell):
             self.scope.steps.append(ir.Assign(register, accumulated(function, old, values)))
             return
 
-        def added(count: int) -> ir.Value:
+        def add_rows(count: int) -> ir.Value:
             total: ir.Value = old
             for row in range(self.setting.lanes // count):
                 total = accumulated(
@@ -202,7 +202,7 @@ class _FewCell(Cell):
                 )
             return total
 
-        self.scope.steps.append(self.few.by_columns(register, added))
+        self.scope.steps.append(self.few.by_columns(register, add_rows))
 
 
 def interleaved_loop(

@@ -79,7 +79,7 @@ def row_launch(
     form = replace(form, cut=is_cut(form, box))
     touched = Operands.of(form.group, form.expressions)
     context = _context(form, touched, machine, lanes)
-    sizes, (flops, moved) = context.sizes, work(form.group, _uncounted(form))
+    sizes, (flops, moved) = context.sizes, work(form.group, _uncounted_axes(form))
     forced, past = schedule.version, NEVER
     if form.independent:
         heaviest = max(cost(statement.body) for statement in form.group.statements)
@@ -104,11 +104,11 @@ def row_launch(
         parallel=apart.where(0, program.parallel),
         work=(apart.where(0, flops), apart.where(0, moved)), grain=_grain(program),
         scratch=program.scratch, in_place=pairs,
-        versions=_listed(versions, apart, past),
+        versions=_list_versions(versions, apart, past),
     )  # fmt: skip
 
 
-def _listed(
+def _list_versions(
     versions: Sequence[Version[Steps]], shared: Condition, nontemporal: Condition
 ) -> Listed:
     """The names and conditions of versions; stores of the last one may be nontemporal."""
@@ -117,7 +117,7 @@ def _listed(
     return tuple(each for each in found if each[1] != NEVER)
 
 
-def _uncounted(form: RowForm) -> dict[str, set[str]]:
+def _uncounted_axes(form: RowForm) -> dict[str, set[str]]:
     """The axes that do not multiply the operations of reductions over parts of rows."""
     rows = [axis.name for axis in form.outer]
     return {name: uncounted(form.part(at), rows) for name, at in form.plan.made.items()}
@@ -189,7 +189,7 @@ def _grain(program: RowProgram) -> Size:
     form = program.form
     statements, lane = form.group.statements, form.lane.name
     operations = sum(cost(s.body) + 1 + LOOKED_UP * len(lookups(s.body, lane)) for s in statements)
-    each = max(operations, _moved(form))
+    each = max(operations, _bytes_read(form))
     part = program.setting.context.machine.limits.part_work
     if form.whole:
         return grain_size(each, as_size(1), part)
@@ -205,7 +205,7 @@ def _grain(program: RowProgram) -> Size:
     return grain_size(each, elements * (program.setting.width if form.across else 1), part)
 
 
-def _moved(form: RowForm) -> int:
+def _bytes_read(form: RowForm) -> int:
     """Bytes read per element of a row, if nothing is written per element.
 
     Results are excluded: their pages are faulted in one by one, so writes do not scale like reads.

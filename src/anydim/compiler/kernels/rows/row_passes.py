@@ -107,7 +107,7 @@ class RowProgram:
         """The extent of the parallel range."""
         if self.form.whole:
             return self.form.row[0].extent
-        rows = product(axis.extent for axis in self._shared())
+        rows = product(axis.extent for axis in self._shared_axes())
         if self.shares is not None:
             rows = rows + self.form.row[0].extent
         if self.form.across:
@@ -122,7 +122,7 @@ class RowProgram:
     @cached_property
     def shares(self) -> tuple[Expr, Expr] | None:
         """The ends of the parts of rows by whose sizes threads share the rows; None: by number."""
-        form, rows = self.form, self._shared()
+        form, rows = self.form, self._shared_axes()
         if len(rows) != 1 or not form.parts or self.setting.context.machine.max_lanes:
             return None
         return adjoining(form.part(0), form.row[0].name, rows[0].name)
@@ -147,7 +147,7 @@ class RowProgram:
             )
         return tuple(kernel.steps)
 
-    def _shared(self) -> tuple[Axis, ...]:
+    def _shared_axes(self) -> tuple[Axis, ...]:
         return tuple(axis for axis in self.form.outer if axis != self.form.lane)
 
     def _rows(self, context: Context, empty: bool) -> tuple[ir.Step, ...]:
@@ -237,7 +237,7 @@ class RowProgram:
     def _range(self, kernel: ScalarLowering) -> tuple[ir.Value, ir.Value]:
         """The rows to process; for a unit form, those that start in the part of the range."""
         if self.shares is not None:
-            row = self._shared()[0]
+            row = self._shared_axes()[0]
             blocks = self.setting.value(self._blocks if self.form.across else as_size(1))
             total = kernel.name(self.setting.value(row.extent) * blocks)
             of = (self.setting.value(self.form.row[0].extent), self.shares, row.name)
@@ -365,7 +365,7 @@ class RowProgram:
         self, kernel: ScalarLowering, block: Callable[[ScalarLowering], None]
     ) -> None:
         """A loop over the blocks of lanes of the range."""
-        axes = [(axis.name, self.setting.value(axis.extent)) for axis in self._shared()]
+        axes = [(axis.name, self.setting.value(axis.extent)) for axis in self._shared_axes()]
         blocks = self.setting.value(self._blocks)
         parallel_loop(kernel, [*axes, (PART, blocks)], block, *self._range(kernel))
 

@@ -200,15 +200,15 @@ class PhaseProgram(RowProgram):
         """Record the results of the reductions of a pass, from all pieces of the row."""
         for name in self.plan.made_by(pass_number):
             function, neutral = self.setting.accumulation(name)[0], self.setting.neutral(name)
-            total = self._combined(row, self.parts.totals[name], function, neutral, first)
+            total = self._combine_pieces(row, self.parts.totals[name], function, neutral, first)
             if name in self.parts.common:
                 every = all_bits(neutral.dtype, neutral.type.lanes)
-                row.common[name] = self._combined(
+                row.common[name] = self._combine_pieces(
                     row, self.parts.common[name], "bit_and", every, first
                 )
             row.know(name, ir.Get(neutral.type, total))
 
-    def _combined(
+    def _combine_pieces(
         self, row: Row, tensor: Tensor, function: str, neutral: ir.Value, first: ir.Value
     ) -> str:
         """A register with the partial results of all pieces, combined in order."""

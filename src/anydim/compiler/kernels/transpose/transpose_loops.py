@@ -93,12 +93,12 @@ class Chunks(Squares):
         if not others:
             variant.lower(None)
             return
-        with self.code.when(compared(variant.when, self._limited)):
+        with self.code.when(compared(variant.when, self._compare_property)):
             variant.lower(None)
         with self.code.otherwise():
             self._first_variant(others)
 
-    def _limited(self, size: Size, relation: str, number: int) -> ir.Value:
+    def _compare_property(self, size: Size, relation: str, number: int) -> ir.Value:
         """Compare a property of a chunk with a number."""
         known = {
             WIDTH: CHUNK.width, HEIGHT: self._value(self.form.row.extent),

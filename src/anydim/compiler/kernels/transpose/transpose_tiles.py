@@ -112,7 +112,7 @@ class Squares:
         inside = code.let(inside, "inside")
         end = code.let(select(high - low >= lanes, whole, 0), "whole")
         if self._panels:
-            with code.when(self._crowded()):
+            with code.when(self._is_crowded()):
                 self._by_panels(low, high, end)
             with code.otherwise():
                 self._whole(low, high, end)
@@ -143,7 +143,7 @@ class Squares:
             code.let(lane0, "lane0")
             self._square("k")
 
-    def _crowded(self) -> ir.Value:
+    def _is_crowded(self) -> ir.Value:
         """Whether the rows of a square map to one set of the L1 cache, which then evicts lines
         before they are complete.
 
@@ -223,7 +223,7 @@ class Squares:
         target = code.let(target, f"{row}_to")
         columns = self._columns(row, edge, narrow)
         if not self._copies:
-            self._computed(row, columns, edge or narrow)
+            self._compute_columns(row, columns, edge or narrow)
             return
         for number, column in enumerate(columns):
             at = target + self._row_stride * number
@@ -256,7 +256,7 @@ class Squares:
             columns += block_columns(wide, side, partial(piece, few, begin), self.code.let)
         return columns
 
-    def _computed(self, row: str, columns: list[ir.Value], edge: bool) -> None:
+    def _compute_columns(self, row: str, columns: list[ir.Value], edge: bool) -> None:
         """Compute and store the function of each column of a square."""
         lanes = self.vector.lanes
         for number, part in enumerate(columns):

@@ -162,13 +162,13 @@ class AcrossWriter:
         with for_loop(scope, span[1], span[0], lanes, CHANNEL, "c") as (inner, at):
             remaining = inner.name(channels - at)
 
-            def written(mask: ir.Value | None) -> tuple[ir.Step, ...]:
+            def emit_masked(mask: ir.Value | None) -> tuple[ir.Step, ...]:
                 part = inner.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=mask)
                 emit(Part(part, at, mask))
                 return tuple(part.steps)
 
-            whole = written(None) if channels >= lanes else ()
-            cut = written(inner.name(first_lanes(remaining, lanes))) if channels % lanes else ()
+            whole = emit_masked(None) if channels >= lanes else ()
+            cut = emit_masked(inner.name(first_lanes(remaining, lanes))) if channels % lanes else ()
             both = whole and cut
             inner.steps += (ir.If(remaining >= lanes, whole, cut),) if both else whole or cut
 
@@ -290,14 +290,14 @@ class Row:
         for axis in self.form.loops:
             span: tuple[ir.Value, ir.Value] = constant(0), value(axis.extent)
             for limit in limits:
-                if self._spanned(limit, checked) and axis.name in limit.index.indices:
+                if self._spans_taps(limit, checked) and axis.name in limit.index.indices:
                     first = scope.scalar(to_expr(limit.index.without(axis.name)))
                     by = value(limit.index.stride(axis.name))
                     span = narrowed(scope, *span, first, value(limit.extent) - first, by)
             found.append((axis.name, *span))
         return found
 
-    def _spanned(self, limit: Limit, checked: bool) -> bool:
+    def _spans_taps(self, limit: Limit, checked: bool) -> bool:
         """Whether a limit applies to all taps and moves along one tap loop (and, unless `checked`,
         not along the row)."""
         taps = [axis.name for axis in self.form.loops if axis.name in limit.index.indices]
@@ -314,7 +314,7 @@ class Row:
 
         def conditions(body: tuple[Expr, tuple[Window, ...]]) -> tuple[Limit, ...]:
             limits = (limit for window in body[1] for limit in window.limits)
-            unproved = (one for one in limits if not self._spanned(one, checked))
+            unproved = (one for one in limits if not self._spans_taps(one, checked))
             return tuple(one for one in unproved if checked or one.index.stride(walk) == 0)
 
         for limits, bodies in groupby(self.form.bodies, conditions):
@@ -334,7 +334,7 @@ class Row:
                         tap = inner.inner(here, answers=answers)
                         for window in windows:
                             tap.know(
-                                window.read, self._shared(own, window, first, position, loaded)
+                                window.read, self._load_window(own, window, first, position, loaded)
                             )
                         found = combined(self.form, tap, expr, ir.Get(self.writer.vector, name))
                         inner.steps += [*tap.steps, ir.Assign(name, found)]
@@ -350,7 +350,7 @@ class Row:
 
     # ---- loading and storing -------------------------------------------------------------------
 
-    def _shared(
+    def _load_window(
         self, part: Part, window: Window, first: ir.Value, position: int,
         loaded: dict[tuple[str, Affine], ir.Value],
     ) -> ir.Value:  # fmt: skip

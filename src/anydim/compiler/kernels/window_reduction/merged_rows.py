@@ -81,7 +81,7 @@ def image_of(form: Sliding, wide: int, box: Box) -> Image | None:
         for window in windows:
             apart = window.address.stride(rows.name)
             excess = simplify(apart - columns.extent, box).constant
-            if not _counted(window, both):
+            if not _has_known_strides(window, both):
                 return None
             gathered |= window.stride != 1 or excess not in (None, 0)
             if excess is None:
@@ -89,7 +89,7 @@ def image_of(form: Sliding, wide: int, box: Box) -> Image | None:
     return Image(rows, columns, () if gathered else tuple(equal), gathered)
 
 
-def _counted(window: Window, both: set[str]) -> bool:
+def _has_known_strides(window: Window, both: set[str]) -> bool:
     """Whether all limits move by known strides over rows and columns."""
     return all(
         limit.index.stride(name).constant is not None for limit in window.limits for name in both

@@ -95,7 +95,7 @@ class Block:
             limits_to_check = dict.fromkeys(
                 self._unproved_limits(copy, window) for window in windows
             )
-            self.scopes[0].steps += self._accumulated(
+            self.scopes[0].steps += self._accumulate_taps(
                 taps, [limits for limits in limits_to_check if limits]
             )
         inner = self.scopes[0].steps
@@ -160,7 +160,7 @@ class Block:
         found = (limit for limit in self._uniform(cell, window) if limit not in self.known)
         return tuple(limit.moved(*cell.by or ("", 0)) for limit in found)
 
-    def _accumulated(
+    def _accumulate_taps(
         self, taps: Sequence[Tap], to_check: Sequence[tuple[Limit, ...]],
         absent: frozenset[tuple[Limit, ...]] = frozenset(),
     ) -> list[ir.Step]:  # fmt: skip
@@ -174,7 +174,7 @@ class Block:
             home = taps[0][0] if self.cells[taps[0][0]].by is None else 0
             flag = self._in_bounds(home, first)
             branches = [
-                tuple(self._accumulated(taps, rest, outside_limits))
+                tuple(self._accumulate_taps(taps, rest, outside_limits))
                 for outside_limits in (absent, absent | {first})
             ]
             return [ir.If(flag, *branches)]
@@ -369,7 +369,7 @@ def is_neutral(read: Read, expr: Expr, form: Sliding) -> bool:
         return True  # only rows that the result does not have
     if form.combine == "add" and isinstance(expr, Apply) and is_product(expr):
         return any(_outside(factor, read) == 0 for factor in expr.arguments)
-    bound = _bound(read, expr, form)
+    bound = _known_bound(read, expr, form)
     outside = _outside(expr, read) if bound is not None else None
     return outside is not None and outside == bound
 
@@ -378,7 +378,7 @@ def start_of(form: Sliding, lanes: int) -> ir.Value:
     """The initial value of a reduction: the default of reads out of bounds, where that is
     neutral."""
     found = {
-        _bound(window.read, expr, form) or 0
+        _known_bound(window.read, expr, form) or 0
         for expr, windows in form.bodies
         for window in windows
         if window.limits and isinstance(expr, Cast) and is_neutral(window.read, expr, form)
@@ -388,7 +388,7 @@ def start_of(form: Sliding, lanes: int) -> ir.Value:
     return ir.number(form.dtype, found.pop(), lanes)
 
 
-def _bound(read: Read, expr: Expr, form: Sliding) -> int | float | None:
+def _known_bound(read: Read, expr: Expr, form: Sliding) -> int | float | None:
     """The lower bound of an expression for maxima, the upper bound for minima; None if unknown."""
     kind = read.default.dtype if isinstance(read.default, Literal) else None
     if isinstance(expr, Cast) and expr.argument == read and kind is not None and kind.is_integer:

@@ -65,10 +65,10 @@ class Columns:
         home, found = level(limits)
         key = (spread, limits, id(self))
         if key not in found:
-            found[key] = self._made(home, at, limits, spread)
+            found[key] = self._make_masks(home, at, limits, spread)
         return list(found[key])
 
-    def _made(
+    def _make_masks(
         self, home: ScalarLowering, at: ir.Value, limits: tuple[Limit, ...], spread: int
     ) -> list[ir.Value]:
         """Masks of the lanes in bounds, for lanes `spread` elements apart."""

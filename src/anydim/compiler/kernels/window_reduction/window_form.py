@@ -39,7 +39,7 @@ class Limit:
 
     def moved(self, axis: str, by: int) -> Limit:
         """The limit moved along an axis."""
-        return Limit(_moved(self.index, axis, by), self.extent) if by else self
+        return Limit(_shift_affine(self.index, axis, by), self.extent) if by else self
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Window:
         limits, beyond = (
             tuple(limit.moved(axis, by) for limit in found) for found in (self.limits, self.beyond)
         )
-        return Window(self.read, _moved(self.address, axis, by), self.stride, limits, beyond)
+        return Window(self.read, _shift_affine(self.address, axis, by), self.stride, limits, beyond)
 
 
-def _moved(form: Affine, axis: str, by: int) -> Affine:
+def _shift_affine(form: Affine, axis: str, by: int) -> Affine:
     return Affine(form.constant + form.stride(axis) * by, form.terms)
 
 
@@ -135,14 +135,14 @@ def _reduction(
         return None
     reduced = [axis for axis in statement.reduced if axis.extent.constant != 1]
     units = [a for a in (*statement.axes, *statement.reduced) if a.extent.constant == 1]
-    body = _placed(statement.body, {axis.name: 0 for axis in units})
+    body = _at_indices(statement.body, {axis.name: 0 for axis in units})
     rows = axes[-2].name if len(axes) > 1 else ""
     overlapping = _along(statement, rows) & {axis.name for axis in reduced}
-    loops, taps = _unrolled(reduced, overlapping if below else set(), unrolled)
+    loops, taps = _unroll_taps(reduced, overlapping if below else set(), unrolled)
     extents = {axis.name: axis.extent for axis in (*axes, *loops)}
     bodies = []
     for indices in taps:
-        part = _placed(body, indices)
+        part = _at_indices(body, indices)
         windows = [_window(read, inputs, axes[-1], rows, extents, box) for read in reads(part)]
         if any(window is None for window in windows):
             return None
@@ -189,7 +189,7 @@ def _slides(statement: Statement) -> bool:
     )
 
 
-def _unrolled(
+def _unroll_taps(
     reduced: list[Axis], overlapping: set[str], most: int
 ) -> tuple[tuple[Axis, ...], tuple[Mapping[str, int], ...]]:
     """The reduced axes that remain loops, and the indices of the unrolled ones in program order.
@@ -209,7 +209,7 @@ def _unrolled(
     return kept, tuple(dict(zip(names, each)) for each in indices)
 
 
-def _placed(expr: Expr, indices: Mapping[str, int]) -> Expr:
+def _at_indices(expr: Expr, indices: Mapping[str, int]) -> Expr:
     """The expression at given indices of some axes."""
     return substituted(expr, {name: SizeTerm(as_size(index)) for name, index in indices.items()})
 

@@ -80,7 +80,9 @@ class SlidingWriter:
         if image is not None:
             pays, right = image.pays(lanes, limits), image.right(lanes)
             found.append(
-                Version("merged_rows", pays, schedule, lambda _: self._merged(image), right)
+                Version(
+                    "merged_rows", pays, schedule, lambda _: self._emit_merged_rows(image), right
+                )
             )
         if self.form.share:
             few = at_most(self.form.outer[-1].extent, limits.single_window_rows)
@@ -219,7 +221,7 @@ class SlidingWriter:
 
     # ---- images of few columns -------------------------------------------------------------------
 
-    def _merged(self, image: Image) -> tuple[ir.Step, ...]:
+    def _emit_merged_rows(self, image: Image) -> tuple[ir.Step, ...]:
         """Vectors of several whole rows."""
         scope = ScalarLowering(self.context)
         copies = 1 if image.gathered else min(self.vectors, _FEW)

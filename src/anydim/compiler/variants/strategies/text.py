@@ -48,15 +48,17 @@ class _Reader:
             if None not in names:
                 return {str(name): self.value(each) for name, each in zip(names, node.values)}
         if isinstance(node, ast.Name):
-            return self._made(node.id, (), {})
+            return self._make_strategy(node.id, (), {})
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             given = {each.arg: self.value(each.value) for each in node.keywords}
             if None not in given and len(given) == len(node.keywords):
                 named = {str(name): value for name, value in given.items()}
-                return self._made(node.func.id, tuple(map(self.value, node.args)), named)
+                return self._make_strategy(node.func.id, tuple(map(self.value, node.args)), named)
         raise _unreadable(self._text, ast.get_source_segment(self._text.strip(), node) or "")
 
-    def _made(self, name: str, values: tuple[Any, ...], given: Mapping[str, Any]) -> Strategy:
+    def _make_strategy(
+        self, name: str, values: tuple[Any, ...], given: Mapping[str, Any]
+    ) -> Strategy:
         """Call a kind, after checking the names of its options."""
         kind = self._kinds.get(name)
         if kind is None:

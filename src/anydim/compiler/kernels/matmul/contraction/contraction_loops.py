@@ -258,7 +258,7 @@ class MainWriter(OperandLayout):
         return [
             *(self.valid_taps.range(self.sizes) if self.valid_taps else ()),
             *(STEPS if self.valid_taps else ()),
-            *self._given(),
+            *self._store_scalars(),
             ir.If(is_first, self._row(self._start(), vectors), more),
         ]
 
@@ -289,7 +289,7 @@ class MainWriter(OperandLayout):
             store_scalar("c_row", self.sums()[1]),
         ]
 
-    def _given(self) -> list[ir.Step]:
+    def _store_scalars(self) -> list[ir.Step]:
         """Return the stores of a row tile's scalars."""
         ahead: ir.Value = constant(0)
         prefetch: ir.Value = constant(PrefetchB.NONE)
@@ -324,12 +324,12 @@ class MainWriter(OperandLayout):
             b = ir.Address(self.b, LOOP.b_at + along)
         function = vectors or f"{self.prefix}_row"
 
-        def called(a: ir.Address) -> ir.Step:
+        def call_with(a: ir.Address) -> ir.Step:
             return ir.Call(function, (a, b, start.address, sums, ir.Address("given", constant(0))))
 
-        of_row = called(a)
+        of_row = call_with(a)
         if self.interleaves and not vectors:
-            of_row = ir.If(self.interleaved, (called(self._copied_a()),), (of_row,))
+            of_row = ir.If(self.interleaved, (call_with(self._copied_a()),), (of_row,))
         return (store_scalar("init_row", start.row), store_scalar("init_step", start.step), of_row)
 
     @property

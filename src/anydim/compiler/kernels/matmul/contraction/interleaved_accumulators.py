@@ -110,7 +110,7 @@ def _row(vector: ir.Type, code: Writer) -> None:
             b = ir.Load(few, "b", row + at, mask)
             code.emit(ir.Assign(total.name, multiply_add(own, b, total)))
 
-    def summed(a: ir.Value, j: ir.Value, k0: ir.Value) -> None:
+    def emit_sums(a: ir.Value, j: ir.Value, k0: ir.Value) -> None:
         """Emit four sums of a block of k per column, into scratch."""
         stop = code.let(k0 + least(k - k0, turn * ACCUMULATORS))
         whole = code.let(k0 + round_down(stop - k0, ACCUMULATORS))
@@ -131,7 +131,7 @@ def _row(vector: ir.Type, code: Writer) -> None:
             begin = ir.Load(vector, "init", r * init_row + j, inside)
             code.emit(ir.Assign("total", begin))
         with code.range(0, k, turn * ACCUMULATORS) as k0:
-            summed(code.let(r * a_row), j, k0)
+            emit_sums(code.let(r * a_row), j, k0)
             loads = [ir.Load(vector, "sums", constant(u * lanes)) for u in range(ACCUMULATORS)]
             for own in deinterleave(vector, loads, code.let):
                 code.emit(ir.Assign("total", ir.Get(vector, "total") + own))
@@ -143,7 +143,7 @@ def _rows_of_a(vector: ir.Type, code: Writer) -> None:
     whole = code.let(quotient(columns, lanes * ACCUMULATORS) * lanes)
     further = code.let(accumulator_stride(turn))
 
-    def copied(source: ir.Value, target: ir.Value, at: ir.Value, masked: bool) -> None:
+    def emit_copy(source: ir.Value, target: ir.Value, at: ir.Value, masked: bool) -> None:
         starts = [at * ACCUMULATORS + u * lanes for u in range(ACCUMULATORS)]
         ends = [
             code.let(first_lanes(greatest(columns - start, 0), lanes)) if masked else None
@@ -157,7 +157,7 @@ def _rows_of_a(vector: ir.Type, code: Writer) -> None:
     with code.range(0, variable("rows")) as r:
         source, target = code.let(r * variable("src_row")), code.let(r * variable("dst_row"))
         for at, last in code.blocks(0, whole, turn, lanes):
-            copied(source, target, at, masked=last)
+            emit_copy(source, target, at, masked=last)
 
 
 def _rows_of_b(vector: ir.Type, code: Writer) -> None:

@@ -134,7 +134,7 @@ def _row(vector: ir.Type, code: Writer) -> None:
             code.emit(ir.Store("sums", column, number(dtype, 0, lanes)))
         for k1, last in code.blocks(0, some, count, _STEPS, 1):
             steps(k0 + k1, 1 if last else _STEPS)
-        swept(lambda column, mask: _stored(
+        swept(lambda column, mask: _store_sums(
             k0, column, ir.Load(vector, "sums", column), given, mask
         ))  # fmt: skip
 
@@ -186,21 +186,21 @@ def _across(vector: ir.Type, code: Writer) -> None:
                 for u, column in enumerate(own[:-1]):
                     with code.when(remaining > u):
                         add(last + u, column)
-            code.emit(_stored(k0, j, total, given, inside))
+            code.emit(_store_sums(k0, j, total, given, inside))
 
 
-def _stored(
+def _store_sums(
     k0: ir.Value, at: ir.Value, total: ir.Value, given: ir.Value, mask: ir.Value | None
 ) -> ir.Step:
     """Store the sums of a block of k: the first adds an `init` if given, the others add c."""
     vector = total.type
 
-    def stored(begin: ir.Value) -> tuple[ir.Step, ...]:
+    def store_from(begin: ir.Value) -> tuple[ir.Step, ...]:
         return (ir.Store("c", at, total + begin, mask),)
 
-    start = stored(ir.Load(vector, "init", at, mask))
-    first = ir.If(given, start, stored(number(vector.dtype, 0, vector.lanes)))
-    return ir.If(constant(0) < k0, stored(ir.Load(vector, "c", at, mask)), (first,))
+    start = store_from(ir.Load(vector, "init", at, mask))
+    first = ir.If(given, start, store_from(number(vector.dtype, 0, vector.lanes)))
+    return ir.If(constant(0) < k0, store_from(ir.Load(vector, "c", at, mask)), (first,))
 
 
 def _dots(vector: ir.Type, code: Writer) -> None:

@@ -68,20 +68,20 @@ class ContractionWriter(MainWriter):
         ways = [way for way in found if version in (ANY, way.name)]
         at = self.a_at()
         for way in reversed(ways):
-            used = compared(way.when, self._limited)
+            used = compared(way.when, self._compare_role)
             used = used & self.interleaved if way.interleaved else used
             steps = [at, ir.If(used, tuple(way.steps), tuple(s for s in steps if s != at))]
-        self.versions = self._listed(ways)
+        self.versions = self._list_versions(ways)
         return steps
 
-    def _limited(self, size: Size, relation: str, number: int) -> ir.Value:
+    def _compare_role(self, size: Size, relation: str, number: int) -> ir.Value:
         """Compare the parameter of a role with a number."""
         names = {ROWS: "all_rows", COLUMNS: "all_columns", K: "all_k", B_STEP: "b_step",
                  A_ROW: "a_row", C_ROW: "c_row"}  # fmt: skip
         value: ir.Value = getattr(self, names[size])
         return value <= number if relation == "<=" else value >= number
 
-    def _listed(self, ways: Sequence[Way]) -> Listed:
+    def _list_versions(self, ways: Sequence[Way]) -> Listed:
         """Return the versions over the sizes of the model."""
         form = self.form
         sizes = {

@@ -193,7 +193,7 @@ class WindowPack:
 
     def _each_channel(self, source: ChannelOffset, target: ChannelOffset) -> None:
         with self.code.range(0, PACK.channels) as channel:
-            found = self._loaded(self.code.let(source(channel)))
+            found = self._load_positions(self.code.let(source(channel)))
             self.code.emit(ir.Store("dst", target(channel), found))
 
     # ---- masks -----------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class WindowPack:
 
     # ---- loading -------------------------------------------------------------------------------
 
-    def _loaded(self, source: ir.Value) -> ir.Value:
+    def _load_positions(self, source: ir.Value) -> ir.Value:
         """Return a vector of positions that starts at an element of x."""
         code, vector = self.code, self.vector
         if self.stride > SHUFFLED_STRIDES:

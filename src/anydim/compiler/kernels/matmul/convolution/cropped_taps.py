@@ -29,7 +29,7 @@ def cropped(form: Windows) -> Windows:
     """Return the form without the first and last taps of each axis that only read zeros."""
     for tap in form.taps:
         bounds = [bound for bound in form.bounds if bound.tap == tap.name]
-        kept = _kept(form, tap, bounds[0]) if len(bounds) == 1 else None
+        kept = _valid_range(form, tap, bounds[0]) if len(bounds) == 1 else None
         if kept is None:
             continue
         first, extent = kept
@@ -49,12 +49,12 @@ def first_taps(given: Windows) -> list[Size]:
     starts = []
     for tap in given.taps:
         own = [bound for bound in given.bounds if bound.tap == tap.name]
-        kept = _kept(given, tap, own[0]) if len(own) == 1 else None
+        kept = _valid_range(given, tap, own[0]) if len(own) == 1 else None
         starts.append(as_size(0) if kept is None else kept[0])
     return starts
 
 
-def _kept(form: Windows, tap: WindowAxis, bound: Bound) -> tuple[Size, Size] | None:
+def _valid_range(form: Windows, tap: WindowAxis, bound: Bound) -> tuple[Size, Size] | None:
     """Return the first valid tap of any position and the count; None for unsupported strides."""
     stride, spread = bound.stride.constant, bound.spread.constant
     if stride is None or spread is None or stride < 0 or spread < 1:

@@ -211,7 +211,7 @@ class LineBufferPack(WindowPack):
             for phase, firsts in enumerate(every(*steps)):
                 ends = code.let(x + (i * last.step + firsts[-1])), code.let(to + plane * phase)
                 self._phase(*ends, firsts, i, valid)
-        return self._written("band", ("x", "dst"), ("x_at", "row", "lines", "channels"))
+        return self._make_function("band", ("x", "dst"), ("x_at", "row", "lines", "channels"))
 
     def _phase(
         self, x: ir.Value, to: ir.Value, firsts: Sequence[int], i: ir.Value, valid: ir.Value
@@ -238,7 +238,7 @@ class LineBufferPack(WindowPack):
             with code.range(low, high) as row:
                 code.emit(ir.Store("dst", to + row * line, zero, valid))
         with code.range(first, stop) as row:
-            found = self._loaded(code.let(x + row * row_stride))
+            found = self._load_positions(code.let(x + row * row_stride))
             code.emit(ir.Store("dst", to + row * line, found, valid))
 
     def _inside_of(self, bound: Bound, further: ir.Value) -> list[ir.Value]:
@@ -268,7 +268,7 @@ class LineBufferPack(WindowPack):
             code.emit(ir.Store("table", at(), phase * plane + found))
             at += 1
         own = (each.name for each in VALID_TAPS) if self.skips_taps else ()
-        return self._written("steps", ("table",), ("lines", "channels", *own))
+        return self._make_function("steps", ("table",), ("lines", "channels", *own))
 
     def head(self) -> ir.Function:
         """Return `head`, which writes the ENTRY slots of each vector from `column` on.
@@ -297,9 +297,9 @@ class LineBufferPack(WindowPack):
             )
             for n, each in enumerate(entry):
                 code.emit(ir.Store("table", constant(vector * ENTRY + n), each))
-        return self._written("head", ("table",), ("column", "row"))
+        return self._make_function("head", ("table",), ("column", "row"))
 
-    def _written(
+    def _make_function(
         self, name: str, pointers: tuple[str, ...], scalars: tuple[str, ...]
     ) -> ir.Function:
         own = (ir.Pointer(n, int64 if n == "table" else self.form.dtype) for n in pointers)

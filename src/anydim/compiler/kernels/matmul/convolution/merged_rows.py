@@ -120,13 +120,13 @@ class MergedPack(WindowPack):
             outer = let(quotient(at, extent))
             index = self.positions[step.name] = let(at - outer * extent)
             few, remaining = let(least(extent, self.lanes)), let(least(extent - index, self.lanes))
-            ends = let(self._ended(further, few, remaining))
-            self.lane_offsets[step.name] = let(further - self._scaled(ends, extent))
+            ends = let(self._count_row_ends(further, few, remaining))
+            self.lane_offsets[step.name] = let(further - self._scale_lanes(ends, extent))
             at, further = outer, ends
         first = self.form.positions[0].name
         self.positions[first], self.lane_offsets[first] = at, further
 
-    def _ended(self, offsets: ir.Value, few: ir.Value, remaining: ir.Value) -> ir.Value:
+    def _count_row_ends(self, offsets: ir.Value, few: ir.Value, remaining: ir.Value) -> ir.Value:
         """Return the number of ends of rows of `few` positions before each lane.
 
         `remaining` positions of the first row remain. The numbers are small: quotients of float32,
@@ -138,7 +138,7 @@ class MergedPack(WindowPack):
     def _spread(self, value: ir.Value) -> ir.Value:
         return value.as_(int32).spread(self.lanes)
 
-    def _scaled(self, lanes: ir.Value, by: ir.Value) -> ir.Value:
+    def _scale_lanes(self, lanes: ir.Value, by: ir.Value) -> ir.Value:
         return lanes if by == constant(1) else lanes * self._spread(by)
 
     def _start(self, at: ir.Value) -> None:
@@ -168,7 +168,7 @@ class MergedPack(WindowPack):
             )
             lane: ir.Value = ir.Const(self.whole, 0)
             if bound.position:
-                lane = self._scaled(self.lane_offsets[bound.position], value(bound.stride))
+                lane = self._scale_lanes(self.lane_offsets[bound.position], value(bound.stride))
             self.within[bound] = self.code.let((lane >= low) & (lane < high))
 
     def _load_masks(self, masks: Sequence[ir.Value]) -> Sequence[ir.Value]:
@@ -199,7 +199,7 @@ class MergedPack(WindowPack):
         with self.code.range(to, end, self.step) as at:
             self.code.emit(ir.Store("dst", at, zero))
 
-    def _loaded(self, source: ir.Value) -> ir.Value:
+    def _load_positions(self, source: ir.Value) -> ir.Value:
         mask = self.load_masks[0]
         if not self.gathered:
             return self.code.let(ir.Load(self.vector, "x", source, mask))

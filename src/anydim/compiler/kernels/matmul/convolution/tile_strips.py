@@ -89,7 +89,7 @@ class Strips:
         at = at * plan.form.dtype.bytes + value(plan.scratch.sums_at)
         sums = ir.Address("scratch", at)
 
-        def copied(into: bool, tensor: str) -> ir.If:
+        def copy_rows(into: bool, tensor: str) -> ir.If:
             library = images(plan.form.dtype, plan.tile.lanes, into)
             self.kernel.needs(library)
             y, y_row = ir.Address(tensor, variable("y_at")), value(plan.form.row_y)
@@ -98,9 +98,9 @@ class Strips:
             return ir.If(FIRST if into else LAST, (step,))
 
         more = None if epilogue is None else epilogue.more
-        before = [] if more is None else [copied(True, self.kernel.buffers[more.tensor])]
+        before = [] if more is None else [copy_rows(True, self.kernel.buffers[more.tensor])]
         steps = self._sums(sums, row, self._b(False))
-        return [*before, *steps, *([copied(False, self.y)] if plan.finished else [])]
+        return [*before, *steps, *([copy_rows(False, self.y)] if plan.finished else [])]
 
     def _sums(
         self, sums: ir.Address, sums_row: ir.Value, b: tuple[ir.Address, ir.Value],

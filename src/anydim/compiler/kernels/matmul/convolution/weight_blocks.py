@@ -77,8 +77,8 @@ class Weights:
         given, form = self.plan.given, self.plan.form
         k = LOOP.channels * self.kernel.sizes.value(form.window)
         k0 = LOOP.channel0 * self._channel
-        kept, copied = self._kept(form, ())
-        first, packed = self._kept(given, first_taps(given)[:1])
+        kept, copied = self._valid_steps(form, ())
+        first, packed = self._valid_steps(given, first_taps(given)[:1])
         at = (LOOP.row * k + kept) * form.dtype.bytes + self._copy.offset
         first = LOOP.w_unit + LOOP.row * self.row + k0 + first
         return [
@@ -86,7 +86,9 @@ class Weights:
             {"a": ir.Address("w", first), "a_row": self.row, **packed},
         ]
 
-    def _kept(self, held: Windows, firsts: Sequence[Size]) -> tuple[ir.Value, dict[str, ir.Value]]:
+    def _valid_steps(
+        self, held: Windows, firsts: Sequence[Size]
+    ) -> tuple[ir.Value, dict[str, ir.Value]]:
         """Return the offset of a panel's first tap in a channel, contiguous k-steps, and the gap.
 
         The channel has the taps of `held`; the plan's form lacks those before `firsts`.

@@ -58,7 +58,7 @@ def few_rows(pack: BytesPack) -> ir.Function:
                 own = level.inner(column, lane="n", lanes=lanes * WORD, mask=mask)
                 parts[byte] = own.name(own.value(Cast(uint8, pack.form.b.read), uint8))
                 pack.code.take(own.steps)
-            words = [pack.code.let(_flipped(word)) for word in _words(parts, vector)]
+            words = [pack.code.let(_flip(word)) for word in _words(parts, vector)]
             with pack.code.range(0, variable("rows")) as i:
                 a = ir.Load(ir.Type(int32), "words", i * variable("a_row") + group)
                 word = pack.code.let(a.spread(lanes))
@@ -73,7 +73,7 @@ def few_rows(pack: BytesPack) -> ir.Function:
                 scopes.enter_context(pack.hoisting(level))
             pack.code.sweep(ir.constant(0), count, lanes * WORD, columns)
 
-    def _flipped(word: ir.Value) -> ir.Value:
+    def _flip(word: ir.Value) -> ir.Value:
         return word ^ FLIP if pack.layout.b.flipped else word
 
     with pack.hoisting(root):

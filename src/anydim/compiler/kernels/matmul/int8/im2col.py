@@ -177,27 +177,29 @@ class ImagePack:
                 self._runs(root, vector, run)
             with code.otherwise(), code.range(0, PACK.count, lanes) as j:
                 offsets = code.let(ir.Load(wide, "places", j))
-                load: Callable[[ir.Value], ir.Value] = partial(self._gathered, vector, offsets)
+                load: Callable[[ir.Value], ir.Value] = partial(self._gather, vector, offsets)
                 if permutes:
                     first = code.let(ir.Load(ir.INDEX, "places", j))
                     relative = code.let(offsets - first.spread(lanes))
                     all_of = pack.sizes.value(self.image.words * self.image.plane)
                     limit = code.let(all_of - first - SELECT_VECTORS * lanes)
                     near = code.let(within_vectors(relative))
-                    load = partial(self._selected, vector, offsets, first, relative, near, limit)
+                    load = partial(
+                        self._gather_or_select, vector, offsets, first, relative, near, limit
+                    )
                 self._copy(root, j, load, None)
         return pack.function("panel", ir.Pointer("image", int32))
 
-    def _gathered(self, vector: ir.Type, offsets: ir.Value, at: ir.Value) -> ir.Gather:
+    def _gather(self, vector: ir.Type, offsets: ir.Value, at: ir.Value) -> ir.Gather:
         return ir.Gather(vector, "image", offsets + at)
 
-    def _selected(
+    def _gather_or_select(
         self, vector: ir.Type, offsets: ir.Value, first: ir.Value, relative: ir.Value,
         near: ir.Value, limit: ir.Value, at: ir.Value,
     ) -> ir.Value:  # fmt: skip
         """Gather lanes, or permute them out of vectors; `limit` is the last valid start."""
         code, at = self.pack.code, self.pack.code.let(at)
-        gathered = self._gathered(vector, offsets, at)
+        gathered = self._gather(vector, offsets, at)
         return select_lanes(code, gathered, first + at, relative, near & (at <= limit))
 
     def _runs(self, root: ScalarLowering, vector: ir.Type, extent: ir.Value) -> None:

@@ -137,14 +137,14 @@ def _with_groups(
             continue
         axes, _, change = found
 
-        def changed(factor: Bytes, change: Callable[[Expr], Expr] = change) -> Bytes:
+        def change_factor(factor: Bytes, change: Callable[[Expr], Expr] = change) -> Bytes:
             read = change(factor.read)
             assert isinstance(read, Read)
             return replace(factor, read=read, zero=factor.zero and change(factor.zero))
 
         moved = tuple(Output(o.tensor, change(o.value)) for o in outputs)
         statement = replace(statement, axes=axes, body=change(statement.body))
-        return statement, changed(first), changed(second), moved
+        return statement, change_factor(first), change_factor(second), moved
     return statement, first, second, outputs
 
 
@@ -228,7 +228,7 @@ class _Reading:
             return None
         if not axes.rows and (self._along(axes) or (axes.batch and self._is_depthwise(axes))):
             return None
-        return self._over(self._merged(axes, outputs), outputs)
+        return self._over(self._merge(axes, outputs), outputs)
 
     def _along(self, axes: ProductAxes) -> bool:
         """Whether one row is multiplied by columns that are contiguous along the sum.
@@ -250,7 +250,7 @@ class _Reading:
         windows = [i for i in self.b.read.indices if free_axes(i) & columns]
         return all(any(x.name in free_axes(index) for index in windows) for x in axes.sums)
 
-    def _merged(self, axes: ProductAxes, outputs: tuple[Output, ...]) -> _Merged:
+    def _merge(self, axes: ProductAxes, outputs: tuple[Output, ...]) -> _Merged:
         """Merge adjacent axes where every stream strides over both as over one."""
         values = [output.value for output in outputs]
         values += [zero for zero in (self.a.zero, self.b.zero) if zero is not None]
@@ -301,8 +301,8 @@ class _Reading:
         loops = [axis for group in axes.outside for axis in group]
         order = (loops, axes.m, axes.n, [axis for group in axes.taps for axis in group])
         return BytesForm(
-            a=self._moved(self.a, renamed, renamed, order, axes.k, 1),
-            b=self._moved(self.b, for_b, renamed, order, axes.k, 2),
+            a=self._rename_factor(self.a, renamed, renamed, order, axes.k, 1),
+            b=self._rename_factor(self.b, for_b, renamed, order, axes.k, 2),
             loops=tuple(walk(name) for name in names if name.startswith("loop")),
             m=walk("m"),
             n=walk("n"),
@@ -341,7 +341,7 @@ class _Reading:
         loose = [f.read for f in (self.a, self.b) if self._address(f) is None]
         return frozenset().union(*(free_axes(read) for read in loose))
 
-    def _moved(
+    def _rename_factor(
         self, factor: Bytes, renamed: Renamed, whole: Renamed,
         order: Sequence[Sequence[Axis]], inner: Sequence[Axis], own: int,
     ) -> Bytes:  # fmt: skip

@@ -302,21 +302,21 @@ class BytesWriter(Blocked):
         own = {"first": variable("place")}
         if self.image is None:
 
-            def packed(number: ir.Value, at: dict[str, ir.Value]) -> ir.Step:
+            def pack_panel(number: ir.Value, at: dict[str, ir.Value]) -> ir.Step:
                 dst = ir.Address("scratch", start + number * variable("run") * WORD)
                 return call(panel, dst=dst, count=variable("run"), **own, **at)
 
-            return [self._each_image(packed)]
+            return [self._each_image(pack_panel)]
         image = ir.Address("scratch", self.sizes.value(self.cut.image_offset))
         dst = ir.Address("scratch", start)
         step = call(panel, dst=dst, count=variable("columns"), image=image, **own)
         if not self.joins:
             return [step]
 
-        def filled(number: ir.Value, at: dict[str, ir.Value]) -> ir.Step:
+        def fill_image(number: ir.Value, at: dict[str, ir.Value]) -> ir.Step:
             return self._image(number, **at)[0]
 
-        return [ir.If(self._joined, (self._each_image(filled),)), step]
+        return [ir.If(self._joined, (self._each_image(fill_image),)), step]
 
     def _image(self, number: ir.Value, **own: ir.Value) -> list[ir.Step]:
         """Fill the image of overlapping windows of b, for one of the images."""

@@ -136,13 +136,15 @@ def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
     words, a_row = map(variable, _MICRO_SCALARS)
     sets = [Accumulators(code, vector, rows, vectors, f"c{part}_") for part in parts]
 
-    def added(a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
+    def multiply_add(a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
         return dot(a, b, total) if a_unsigned else dot(b, a, total)
 
     def step(at: ir.Value, sums: Accumulators) -> None:
         columns = [at * tile.width + j * lanes for j in range(vectors)]
         b = [code.let(ir.Load(vector, "b", column)) for column in columns]
-        sums.add([ir.Load(ir.Type(int32), "a", a_row * i + at) for i in range(rows)], b, added)
+        sums.add(
+            [ir.Load(ir.Type(int32), "a", a_row * i + at) for i in range(rows)], b, multiply_add
+        )
 
     whole = code.let(round_down(words, tile.unroll))
     for each in sets:

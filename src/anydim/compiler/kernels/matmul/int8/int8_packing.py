@@ -140,14 +140,14 @@ class BytesPack:
 
         def add(at: ir.Value, mask: ir.Value | None) -> None:
             loaded = ir.Load(total.type, "dst", start + at, mask)
-            code.emit(ir.Assign(total.name, self._added(loaded, total, self.layout.a_unsigned)))
+            code.emit(ir.Assign(total.name, self._add_bytes(loaded, total, self.layout.a_unsigned)))
 
         code.emit(ir.Declare(total.name, number(int32, 0, self.lanes)))
         self.code.sweep(constant(0), words, self.lanes, add)
         whole = total.combined("add") * self.layout.b.factor
         code.emit(ir.Store("dst", start + words, whole))
 
-    def _added(self, words: ir.Value, total: ir.Value, unsigned: bool) -> ir.Value:
+    def _add_bytes(self, words: ir.Value, total: ir.Value, unsigned: bool) -> ir.Value:
         """Return the sums of bytes plus the bytes of words."""
         ones = number(int32, _ONES, self.lanes)
         return dot(words, ones, total) if unsigned else dot(ones, words, total)
@@ -254,7 +254,7 @@ class BytesPack:
         named = self.code.let(word)
         self.code.emit(ir.Store("dst", row * self.layout.width + column, named, mask))
         if self.layout.a.has_zero:
-            added = self._added(named, self.sum, not self.layout.a_unsigned)
+            added = self._add_bytes(named, self.sum, not self.layout.a_unsigned)
             self.code.emit(ir.Assign(self.sum.name, added))
 
     def along(

@@ -300,16 +300,16 @@ class PhasesPack:
         start = code.let(start + phases * value(self.count * self.image.columns))
         plane, inside = value(self.image.plane(self.count)), code.let(mask)
 
-        def copied(group: ir.Value, count: int, mask: ir.Value | None) -> None:
+        def copy_words(group: ir.Value, count: int, mask: ir.Value | None) -> None:
             word: ir.Value = ir.Load(ir.Type(int32, lanes), "image", start + group * plane, mask)
             if mask is not None:
                 word = select(mask, word, outside[count - 1])
             pack.stored(word, tap * value(self.image.words) + group, j, None)
 
         with code.when((~inside).any):  # a masked load stalls on earlier stores that may overlap it
-            pack.groups(partial(copied, mask=inside))
+            pack.groups(partial(copy_words, mask=inside))
         with code.otherwise():
-            pack.groups(partial(copied, mask=None))
+            pack.groups(partial(copy_words, mask=None))
 
     def _columns(self) -> list[ir.Step]:
         """Compute the positions of each column along the axes; they restart with the next image."""

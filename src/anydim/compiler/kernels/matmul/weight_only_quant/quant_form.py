@@ -55,13 +55,15 @@ def narrow_form(group: Group, constants: frozenset[str]) -> NarrowForm | None:
         return None
     statement, factors = sums
     for left, right in (factors, factors[::-1]):
-        found = _dequantised(right, group, constants)
+        found = _match_dequantised(right, group, constants)
         if isinstance(left, Read) and found is not None:
-            return _assembled(group, statement, left, *found)
+            return _make_form(group, statement, left, *found)
     return None
 
 
-def _dequantised(expr: Expr, group: Group, constants: frozenset[str]) -> tuple[Read, Read] | None:
+def _match_dequantised(
+    expr: Expr, group: Group, constants: frozenset[str]
+) -> tuple[Read, Read] | None:
     """Match (w, s) in float32(w) * s, both constant."""
     if not (isinstance(expr, Apply) and expr.function == "mul"):
         return None
@@ -80,7 +82,7 @@ def _dequantised(expr: Expr, group: Group, constants: frozenset[str]) -> tuple[R
     return None
 
 
-def _assembled(
+def _make_form(
     group: Group, statement: Statement, left: Read, weights: Read, scale: Read
 ) -> NarrowForm | None:
     types = {tensor.name: tensor.type for tensor in group.inputs}

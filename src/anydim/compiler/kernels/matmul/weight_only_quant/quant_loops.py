@@ -184,7 +184,7 @@ class NarrowWriter(ProductKernel):
     def _first_row(self, tile: ir.Value) -> ir.Value:
         return tile * self.even + least(tile, self.taller)
 
-    def _prepared(self, requested: ir.Value, row: ir.Value, **counts: ir.Value) -> None:
+    def _prepare_rows(self, requested: ir.Value, row: ir.Value, **counts: ir.Value) -> None:
         """Prepare the rows from `row` on (counts in `counts`), unless they are ready."""
         code, value, form = self.code, self.sizes.value, self.form.product
         requested = code.let(requested)
@@ -228,12 +228,12 @@ class NarrowWriter(ProductKernel):
             first_row = code.let(self._first_row(first_tile))
             count = self._first_row(last_tile) - first_row
 
-            def made(row: ir.Value) -> ir.Value:
+            def row_offset(row: ir.Value) -> ir.Value:
                 return row * (self.tile.width * float32.bytes) + made_at
 
             code.emit(ir.Assign("ready", constant(-1)))
             with self._units() as block:
-                self._prepared(block, first_row, rows=count, height=count)
+                self._prepare_rows(block, first_row, rows=count, height=count)
                 with code.range(0, self.form.groups, self.part) as first:
                     groups = code.let(least(self.form.groups - first, self.part))
                     depth = groups * self.block
@@ -242,10 +242,10 @@ class NarrowWriter(ProductKernel):
                     with code.range(first_tile, last_tile) as tile:
                         row0, rows = self._rows_of(tile)
                         row = row0 - first_row
-                        self._sums(rows, True, weights, first, groups, row, made(row))
+                        self._sums(rows, True, weights, first, groups, row, row_offset(row))
                 with code.range(first_tile, last_tile) as tile:
                     row0, _ = self._rows_of(tile)
-                    self._epilogue(made(row0 - first_row))
+                    self._epilogue(row_offset(row0 - first_row))
 
     def _few(self) -> None:
         """Compute all tiles of a few rows, panel by panel."""
@@ -257,7 +257,7 @@ class NarrowWriter(ProductKernel):
             for each in reversed(heights[:-1]):
                 height = select(rows <= each, each, height)
             height = code.let(height, "height")
-            self._prepared(block * self.tiles + tile, row0)
+            self._prepare_rows(block * self.tiles + tile, row0)
             every = constant(self.form.groups)
             self._sums(height, False, self._weights_at(zero), zero, every, zero, to)
             self._epilogue(to)

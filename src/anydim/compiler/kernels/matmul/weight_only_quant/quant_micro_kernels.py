@@ -139,7 +139,7 @@ def _rows(tile: NarrowTile, height: int, wide: bool, code: Writer) -> None:
         sums.declare()
         with code.range(0, block, step) as k:
             at = code.let(group * block + k)
-            weight = _decoded(tile, at) if wide else _weights(code, tile, at)
+            weight = _decoded_weights(tile, at) if wide else _weights(code, tile, at)
             for u in range(step):
                 b = [code.let(weight(u, j)) for j in range(tile.vectors)]
                 rows = [variable("a_row") * i + at + u for i in range(height)]
@@ -156,7 +156,7 @@ def _rows(tile: NarrowTile, height: int, wide: bool, code: Writer) -> None:
             code.emit(ir.Store("c", at, fma(scales[j], total, ir.Load(vector, "c", at))))
 
 
-def _decoded(tile: NarrowTile, at: ir.Value) -> Callable[[int, int], ir.Value]:
+def _decoded_weights(tile: NarrowTile, at: ir.Value) -> Callable[[int, int], ir.Value]:
     """Return the same as `_weights`, for decoded weights."""
     vector = ir.Type(float32, tile.lanes)
     return lambda u, j: ir.Load(vector, "w", _offset(tile, at + u, j))

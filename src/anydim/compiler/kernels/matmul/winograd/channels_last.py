@@ -214,7 +214,7 @@ class AcrossWriter(WinogradKernel):
 
     def _results(self) -> list[ir.Step]:
         sums = ir.Address("scratch", self.sizes.role("spread_bytes", self.spread_bytes))
-        return [call(self.collect, sums=sums, **self._added())]
+        return [call(self.collect, sums=sums, **self._epilogue_addresses())]
 
     def _bias(self, read: Read) -> ir.Value:
         form = affine(read.indices[0])

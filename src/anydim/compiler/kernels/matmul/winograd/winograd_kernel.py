@@ -53,7 +53,7 @@ class WinogradKernel(Blocked):
     def _bias(self, read: Read) -> ir.Value:
         """Return the offset of the first element of a bias."""
 
-    def _added(self) -> dict[str, ir.Address]:
+    def _epilogue_addresses(self) -> dict[str, ir.Address]:
         """Return the addresses of result, bias and addend; a missing one is `zeros`."""
         bias = more = ir.Address("zeros", constant(0))
         if self.epilogue.bias is not None:

@@ -76,13 +76,13 @@ class WinogradWriter(WinogradKernel):
         return self.spread_bytes + sums * self.form.dtype.bytes
 
     def _transforms(self) -> tuple[ir.Function, ir.Function]:
-        def made() -> tuple[ir.Function, ir.Function]:
+        def make_functions() -> tuple[ir.Function, ir.Function]:
             spread = Spread(self.form, self.sizes, self.tile.lanes, self.tile.width)
             collect = Collect(self.form, self.sizes, self.tile.lanes, self.epilogue)
             return spread.function(), collect.function()
 
-        made()  # a first pass collects the sizes
-        return made()
+        make_functions()  # a first pass collects the sizes
+        return make_functions()
 
     def start(self) -> list[ir.Step]:
         zero = number(self.form.dtype, 0)
@@ -164,7 +164,7 @@ class WinogradWriter(WinogradKernel):
                 self.collect, sums=ir.Address("scratch", value(self.spread_bytes) + sums),
                 more_at=variable("y_at"),
                 sums_step=constant(self.schedule.block_rows * self.tile.width),
-                **self._added(),
+                **self._epilogue_addresses(),
             ),
         ]  # fmt: skip
 

@@ -54,10 +54,10 @@ def _lower_planes(plain: Template, found: Planes, schedule: Winograd, task: Task
     )
     writer = WinogradWriter(task.group, found, schedule)
 
-    def transformed(schedule: Any) -> Launch:
+    def launch_transformed(schedule: Any) -> Launch:
         return writer.launch(schedule, {"w": panels}, form.work, _REASON)
 
-    return _versioned(transformed, schedule, found, plain, task)
+    return _launch_versions(launch_transformed, schedule, found, plain, task)
 
 
 def _propose_images(found: Images, task: Task) -> WinogradAcross | None:
@@ -76,13 +76,13 @@ def _lower_images(plain: Template, found: Images, schedule: WinogradAcross, task
     )
     writer = AcrossWriter(task.group, found, schedule, task.machine.threads)
 
-    def transformed(schedule: Any) -> Launch:
+    def launch_transformed(schedule: Any) -> Launch:
         return writer.launch(schedule, {"w": panels}, form.work, f"{_REASON}, along channels")
 
-    return _versioned(transformed, schedule, found, plain, task)
+    return _launch_versions(launch_transformed, schedule, found, plain, task)
 
 
-def _versioned(
+def _launch_versions(
     transformed: Callable[[Any], Launch], schedule: Winograd | WinogradAcross,
     found: Planes | Images, plain: Template, task: Task,
 ) -> Launch:  # fmt: skip

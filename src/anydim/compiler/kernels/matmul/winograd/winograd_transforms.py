@@ -226,13 +226,13 @@ class Spread(_Lines):
                 self.load("x", at + part * self.lanes, mask & in_bounds)
                 for part, mask in enumerate(masks)
             ]
-            half.append(self.spread(self._deinterleaved(loads)))
+            half.append(self.spread(self._deinterleave(loads)))
         step = value(self.form.channels.extent * self.row)
         for j, column in enumerate(zip(*half)):
             for i, each in enumerate(self.spread(column)):
                 code.emit(ir.Store("dst", to + step * (i * REACH + j), each, padding))
 
-    def _deinterleaved(self, loads: Sequence[ir.Value]) -> list[ir.Value]:
+    def _deinterleave(self, loads: Sequence[ir.Value]) -> list[ir.Value]:
         """Return elements 4 * lane + j for j in 0..5, out of 4 * lanes + 2 consecutive elements."""
         even, odd = (tuple(range(start, 2 * self.lanes, 2)) for start in (0, 1))
 
@@ -278,22 +278,22 @@ class Collect(_Lines):
     def _row(self, first: ir.Value, values: Sequence[ir.Value], masks: list[ir.Value]) -> None:
         """Store a row of the results, at offset `first` in y."""
         bias = ir.Load(ir.Type(self.dtype), "bias", constant(0)).spread(self.lanes)
-        for part, found in enumerate(self._interleaved(self.collected(values))):
+        for part, found in enumerate(self._interleave(self.collected(values))):
             at, mask = first + part * self.lanes, masks[part]
             more = ir.Load(self.vector, "more", variable("more_at") + at, mask)
             done = self.apply_epilogue(self.epilogue, found, bias, more)
             self.code.emit(ir.Store("y", variable("y_at") + at, done, mask))
 
-    def _interleaved(self, y: Sequence[ir.Value]) -> list[ir.Value]:
+    def _interleave(self, y: Sequence[ir.Value]) -> list[ir.Value]:
         """Interleave four vectors of every fourth result."""
         half = self.lanes // 2
 
-        def zipped(left: ir.Value, right: ir.Value, start: int) -> ir.Value:
+        def interleave_pair(left: ir.Value, right: ir.Value, start: int) -> ir.Value:
             lanes = tuple(n for k in range(half) for n in (start + k, self.lanes + start + k))
             return self.code.let(shuffle(left, right, lanes))
 
         found: list[ir.Value] = []
         for outer in (0, half):
-            pairs = [zipped(y[n], y[n + 2], outer) for n in (0, 1)]
-            found += [zipped(pairs[0], pairs[1], inner) for inner in (0, half)]
+            pairs = [interleave_pair(y[n], y[n + 2], outer) for n in (0, 1)]
+            found += [interleave_pair(pairs[0], pairs[1], inner) for inner in (0, half)]
         return found
