@@ -28,7 +28,7 @@ def test_records_are_carried_to_another_folder(tmp_path: Path) -> None:
     with settings.override(cache_dir=tmp_path / "two"):
         done = CliRunner().invoke(tune, ["m.onnx", "--import", str(file)])
         assert done.exit_code == 0 and "1 record" in done.output
-        assert ledger(name_of(target("llvm"))).tuned(2) == {"subject": verdict}
+        assert ledger(name_of(target("llvm"))).tuned_schedules(2) == {"subject": verdict}
 
 
 @pytest.mark.parametrize(

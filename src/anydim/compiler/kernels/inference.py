@@ -191,7 +191,7 @@ def _is_zero(form: Affine) -> bool:
     return not form.terms and form.constant.constant == 0
 
 
-def limited(expr: Cast, have: DType) -> tuple[Expr, Literal, Literal] | None:
+def match_clamp(expr: Cast, have: DType) -> tuple[Expr, Literal, Literal] | None:
     """x, low and high of a cast of min(max(x, low), high) to an integer type that holds both
     bounds."""
     outer = expr.argument

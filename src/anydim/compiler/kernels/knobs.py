@@ -29,7 +29,7 @@ class Knob:
     at_sizes: tuple[int, ...] = ()
     everywhere: tuple[int, ...] = ()
 
-    def tried(self, *at_sizes: int, everywhere: tuple[int, ...] = ()) -> Knob:
+    def with_tries(self, *at_sizes: int, everywhere: tuple[int, ...] = ()) -> Knob:
         """The knob with the values that searches try."""
         return replace(self, at_sizes=at_sizes, everywhere=everywhere)
 

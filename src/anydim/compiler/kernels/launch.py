@@ -145,9 +145,9 @@ class Launch:
         cache, read repeatedly in one order, would always be evicted before their next use.
         """
         iteration = Size.symbol(counter)
-        return self.ordered(iteration - 2 * (iteration // 2))
+        return self.walk_from_end(iteration - 2 * (iteration // 2))
 
-    def ordered(self, backwards: Size | int) -> Launch:
+    def walk_from_end(self, backwards: Size | int) -> Launch:
         """The launch, walking from the end where `backwards` is 1 if the kernel supports it."""
         position = self.order
         if position is None:

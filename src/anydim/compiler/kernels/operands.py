@@ -62,7 +62,7 @@ class Operands:
         types = {tensor.name: tensor.type for tensor in every}
         return Operands(tensors, buffers, types, tuple(operands), tuple(arguments))
 
-    def shared(self, in_place: Iterable[tuple[str, str]]) -> frozenset[str]:
+    def shared_buffers(self, in_place: Iterable[tuple[str, str]]) -> frozenset[str]:
         """The buffers of pairs of tensors that may share memory."""
         return frozenset(self.buffers[tensor] for pair in in_place for tensor in pair)
 
@@ -76,7 +76,7 @@ class Operands:
 
         `work` is (operations, bytes moved); see `Launch` and `assemble` for the other parameters.
         """
-        shared = self.shared(in_place)
+        shared = self.shared_buffers(in_place)
         return Launch(
             assemble(name, self.operands, sizes.names, body, shared, group, locals),
             self.arguments, sizes.sizes, parallel, grain, as_size(scratch), *work,

@@ -136,7 +136,7 @@ def adjoining(part: Part, axis: str, row: str) -> tuple[Expr, Expr] | None:
     return (low, high) if step != 0 and after - before == Affine(as_size(step)) else None
 
 
-def uncounted(part: Part, rows: Collection[str]) -> set[str]:
+def uncounted_axes(part: Part, rows: Collection[str]) -> set[str]:
     """The axes and rows that do not multiply the number of elements in a part.
 
     Adjoining parts of all rows together count as their axis; of any other range that data gives,

@@ -62,7 +62,7 @@ def versioned_steps(versions: Sequence[Version[Steps]], sizes: SizeParameters) -
     """
     steps = versions[-1].made
     for version in reversed(versions[:-1]):
-        steps = (ir.If(sizes.compared(version.when), version.made, steps),)
+        steps = (ir.If(sizes.condition_flag(version.when), version.made, steps),)
     return steps
 
 
@@ -117,7 +117,9 @@ def _force_first(versions: Sequence[Version[Made]], name: str) -> list[Version[M
     return [replace(found[0], when=found[0].right), *rest]
 
 
-def taken(version: str, name: str, when: Condition, right: Condition | None = None) -> Condition:
+def taken_where(
+    version: str, name: str, when: Condition, right: Condition | None = None
+) -> Condition:
     """Where a kernel takes its way `name`: `when`, or wherever it is `right` if that is forced.
 
     Where another `version` is forced, it is taken nowhere. The last way has no condition.

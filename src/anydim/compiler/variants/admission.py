@@ -37,11 +37,11 @@ class Admission:
             base = self._base[key] = 0
         return count - base
 
-    def needed(self, key: Key, after: int) -> int:
+    def launches_needed(self, key: Key, after: int) -> int:
         """The count of launches before sizes get a variant; the first time `after`."""
         return after << min(self._drops.get(key, 0), _MAX_DOUBLED)
 
-    def admitted(self, key: Key, frequency: int) -> None:
+    def record_variant(self, key: Key, frequency: int) -> None:
         """Record a new variant, whose launch count starts at 0, with its frequency so far.
 
         That is the maximum of all sizes without a variant; otherwise it would be evicted next.
@@ -55,7 +55,7 @@ class Admission:
         if len(self._drops) > _MAX_DROPPED:
             del self._drops[next(iter(self._drops))]
 
-    def dropped(self, key: Key) -> bool:
+    def had_variant(self, key: Key) -> bool:
         """Whether sizes had a variant before."""
         return key in self._drops
 

@@ -45,7 +45,7 @@ class Foreign:
 
 
 @cache
-def opened(name: str) -> Foreign:
+def open_library(name: str) -> Foreign:
     """Open the library of a name in `KNOWN` or a path; raises OptionError if missing."""
     path = _find_package_library(name) if name in KNOWN else Path(name)
     try:

@@ -113,7 +113,7 @@ class CallSite:
         if leaf.limit and len(used) >= leaf.limit and key not in used:
             less.append(min(used, key=lambda sizes: used[sizes]))
         if not isinstance(key, Span):
-            self._admission.admitted(key, max(self._recent().values(), default=0))
+            self._admission.record_variant(key, max(self._recent().values(), default=0))
             self._marked.discard(key)
             self.choice.forget(key)
         before = self.choice.change([body], less)
@@ -127,7 +127,7 @@ class CallSite:
     def has_capacity(self, sizes: Sizes) -> bool:
         """Whether sizes get a variant at their first launch: the first `limit` distinct ones do."""
         leaf = self.decision.at(sizes)
-        if not leaf.blocking or sizes in self.rejected or self._admission.dropped(sizes):
+        if not leaf.blocking or sizes in self.rejected or self._admission.had_variant(sizes):
             return False
         begun = self._begun.setdefault(leaf, set())
         if sizes not in begun and len(begun.union(self._used(leaf))) >= leaf.limit:
@@ -172,7 +172,7 @@ class CallSite:
 
     # ---- counters -----------------------------------------------------------------------------
 
-    def unserved(self, after: int) -> dict[Sizes, int]:
+    def unserved_sizes(self, after: int) -> dict[Sizes, int]:
         """Sizes without a variant with at least `after` launches, and their approximate counts."""
         if self.choice is None:
             return {}
@@ -186,7 +186,7 @@ class CallSite:
             self.rejected.clear()
         self.rejected.add(key)
 
-    def wanted(self) -> Iterator[tuple[Key, Strategy]]:
+    def frequent_sizes(self) -> Iterator[tuple[Key, Strategy]]:
         """Sizes frequent enough for a variant, most frequent first, within the capacity.
 
         If frequent sizes exceed the capacity, also a span that covers them.
@@ -201,7 +201,7 @@ class CallSite:
                 continue
             if leaf not in capacities:
                 capacities[leaf] = Capacity(leaf.limit, self._used(leaf).values())
-            if frequency < self._admission.needed(sizes, leaf.after):
+            if frequency < self._admission.launches_needed(sizes, leaf.after):
                 continue
             frequent.setdefault(leaf, []).append(sizes)
             if capacities[leaf].admits(frequency):
@@ -234,7 +234,9 @@ class CallSite:
 
     def _recent(self) -> dict[Sizes, int]:
         """Recent sizes without a variant, and their approximate frequencies."""
-        return {k: self._admission.frequency(k, count) for k, count in self.unserved(1).items()}
+        return {
+            k: self._admission.frequency(k, count) for k, count in self.unserved_sizes(1).items()
+        }
 
     def _age(self) -> None:
         """Halve recorded frequencies for a strategy at its limit."""
@@ -244,7 +246,7 @@ class CallSite:
         ]  # fmt: skip
         for leaf in limits[:1]:
             counts: dict[Key, int] = {key: self.hits(key) for key in self.made}
-            for sizes, count in self.unserved(1).items():
+            for sizes, count in self.unserved_sizes(1).items():
                 counts[sizes] = count
             self._admission.age(counts, leaf.limit, leaf.after)
 
@@ -270,7 +272,7 @@ class CallSite:
         """The sizes of a variant by name; pairs (low, high) for a span."""
         return sizes_of((*self.recipe.sizes, "parallel"), key)
 
-    def shown(self, key: Key) -> str:
+    def describe(self, key: Key) -> str:
         """The kernel and these sizes as text for users."""
         return f"{self.site.kernel} at {shown_sizes(self.sizes_of(key))}"
 
@@ -293,7 +295,7 @@ class CallSite:
             if reply.made is not None
         ]  # fmt: skip
 
-    def kept(self, launches: Mapping[tuple[int, int], int]) -> StoredSite:
+    def stored_site(self, launches: Mapping[tuple[int, int], int]) -> StoredSite:
         """The variants as a file stores them; `launches` are launch numbers by table and slot."""
         bodies = []
         for key, reply in list(self.made.items()):

@@ -74,7 +74,7 @@ class Sized:
         return self.points[0]
 
 
-def sized(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | None:
+def size_site(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | None:
     """A site at the sizes of a launch, or at a span of them; the parallel range is last.
 
     None if no dims that produce the sizes are found, for launches of routines and of multi-stage
@@ -93,7 +93,7 @@ def sized(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | No
     if isinstance(key, Span):
         return _size_by_span(recipe, graph, launch, key)
     if launch.order is not None:  # any value of the counter is valid
-        launch = launch.ordered(key[launch.order])
+        launch = launch.walk_from_end(key[launch.order])
     dims = dims_that_give((*launch.sizes, launch.parallel), key)
     if dims is None:
         return None
@@ -111,7 +111,7 @@ def _generic(recipe: Recipe, templates: tuple[Template, ...]) -> tuple[Graph, La
 
 def _size_by_span(recipe: Recipe, graph: Graph, launch: Launch, span: Span) -> Sized | None:
     if launch.order is not None:
-        launch = launch.ordered(Size.symbol(size_name(launch.order)))
+        launch = launch.walk_from_end(Size.symbol(size_name(launch.order)))
     found = Spanned.of((*launch.sizes, launch.parallel), span, graph.box)
     if found is None:
         return None
@@ -125,7 +125,7 @@ def generic_candidate(site: Sized, templates: Sequence[Template]) -> Candidate |
     schedule = parse_schedule(site.generic.schedule)
     template = template_of(templates, type(schedule))
     launch = _launch(site, template, schedule)
-    known = site.span.known
+    known = site.span.constant_size
     if launch is not None and launch.kernel.name == site.generic.kernel.name:
         if all(size.constant is not None or known(size) is None for size in launch.sizes):
             return None
@@ -200,7 +200,7 @@ def _launch(site: Sized, template: Template, schedule: Any) -> Launch | None:
     except (Misfit, OptionError):  # incompatible option values
         return None
     if launch.order is not None and generic.order is not None:
-        launch = launch.ordered(generic.sizes[generic.order])
+        launch = launch.walk_from_end(generic.sizes[generic.order])
     return launch if _serves(launch, site) else None
 
 

@@ -147,7 +147,7 @@ class Fitted(CallableProgram):
 
     def kept_bodies(self) -> list[tuple[StoredSite, tuple[tuple[bytes, ...], ...]]]:
         """The variants as a file stores them, with their object files."""
-        return [] if self._serving is None else self._serving.kept()
+        return [] if self._serving is None else self._serving.stored_sites()
 
     def on_variant(self, tell: Callable[[Event], None] | None) -> None:
         """Report variants that are compiled, published or rejected.
@@ -264,7 +264,7 @@ class Fitted(CallableProgram):
         function_of("progress", progress)
         self._make_room(PREPARED)
         made: Any = import_module("anydim.compiler.variants.tuning")
-        wanted = made.wanted(self._serving, rows, self._recorded_sites(path))
+        wanted = made.wanted_launches(self._serving, rows, self._recorded_sites(path))
         count: int = made.prepare(self._serving, wanted, end - time.monotonic(), most, tell)
         return count
 
@@ -282,7 +282,7 @@ class Fitted(CallableProgram):
         """
         rows, sites = self._read_recorded(path), self._recorded_sites(path)
         made: Any = import_module("anydim.compiler.variants.expected_gain")
-        wanted = import_module("anydim.compiler.variants.tuning").wanted
+        wanted = import_module("anydim.compiler.variants.tuning").wanted_launches
         serving = self._serving or self._idle()
         found: list[Gain] = made.gains(serving, wanted(serving, rows, sites))
         return found
@@ -354,7 +354,9 @@ class Fitted(CallableProgram):
         if team is not None:
             serving.hire(team)
         rows, sites = self._read_recorded(path), self._recorded_sites(path)
-        wanted = import_module("anydim.compiler.variants.tuning").wanted(serving, rows, sites)
+        wanted = import_module("anydim.compiler.variants.tuning").wanted_launches(
+            serving, rows, sites
+        )
         return search(serving, wanted, rows, max(0.0, end - time.monotonic()), tell)
 
     def _read_recorded(self, path: str | os.PathLike[str]) -> list[Recorded]:

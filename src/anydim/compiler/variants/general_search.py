@@ -18,7 +18,7 @@ from anydim.compiler.kernels.schedule import ANY, parse_options, print_schedule
 from anydim.compiler.kernels.template import schedule_from_text, template_of
 from anydim.compiler.passes.recipes import parse_machine
 from anydim.compiler.targets.target import Target
-from anydim.compiler.variants.candidates import Sized, sized, version_names
+from anydim.compiler.variants.candidates import Sized, size_site, version_names
 from anydim.compiler.variants.search import SURE
 from anydim.compiler.variants.trial import GUARDED, Trials
 from anydim.runtime.program.recipe import Recipe
@@ -45,11 +45,11 @@ class _Samples:
     ) -> None:  # fmt: skip
         self.templates = target.templates
         rows = sorted(weights, key=lambda row: -row[1])
-        made = [(sized(recipe, target.templates, sizes), weight) for sizes, weight in rows]
+        made = [(size_site(recipe, target.templates, sizes), weight) for sizes, weight in rows]
         kept = [(site, weight) for site, weight in made if site is not None and weight > 0]
         self._rows = [(Trials(site, target, threads=threads), weight) for site, weight in kept]
         self._rows = [(trials, weight) for trials, weight in self._rows if trials.possible]
-        others = [sized(recipe, target.templates, sizes) for sizes in guards]
+        others = [size_site(recipe, target.templates, sizes) for sizes in guards]
         self._guards = [Trials(o, target, threads=threads) for o in others if o is not None]
         self.site: Sized | None = kept[0][0] if self._rows else None
 
@@ -71,7 +71,7 @@ class _Samples:
         """Score a launch; stops early if it is far above `most`."""
         total = weights = 0.0
         for number, (trials, weight) in enumerate(self._rows):
-            ratio, problem = trials.launched(launch, rounds)
+            ratio, problem = trials.try_launch(launch, rounds)
             if ratio is None:
                 return Scored(launch.schedule, None, problem)
             total, weights = total + weight * ratio, weights + weight
@@ -79,9 +79,9 @@ class _Samples:
                 break
         return Scored(launch.schedule, total / weights)
 
-    def guarded(self, launch: Launch) -> bool:
+    def passes_guards(self, launch: Launch) -> bool:
         """Whether a launch is fast enough at the guard sizes, with the same bits."""
-        found = [trials.launched(launch, SURE)[0] for trials in self._guards if trials.possible]
+        found = [trials.try_launch(launch, SURE)[0] for trials in self._guards if trials.possible]
         return all(ratio is not None and ratio <= GUARDED for ratio in found)
 
 
@@ -105,7 +105,7 @@ def search_whole(
         if launch is None or each.ratio is None or each.ratio >= 1:
             continue
         sure = samples.score(launch, 1.0, SURE)
-        if sure.ratio is not None and sure.ratio < 1 and samples.guarded(launch):
+        if sure.ratio is not None and sure.ratio < 1 and samples.passes_guards(launch):
             return [*tried, sure]
     return [*tried, best]
 

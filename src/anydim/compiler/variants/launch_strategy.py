@@ -37,7 +37,7 @@ class Decision:
         """The strategy at sizes; of a span: the strategy of both ends if equal, else generic."""
         if isinstance(key, Span):
             low, high = (self._choose_leaf(ends) for ends in (key.low, key.high))
-            return low if low == high else self.strategy.chosen(lambda _: False)
+            return low if low == high else self.strategy.choose_leaf(lambda _: False)
         return self._choose_leaf(key)
 
     def _choose_leaf(self, sizes: Sizes) -> Strategy:
@@ -47,7 +47,7 @@ class Decision:
             known = self._relations[condition]
             return known is not None and all(each.holds(values) for each in known)
 
-        return self.strategy.chosen(holds)
+        return self.strategy.choose_leaf(holds)
 
     def _learn(self, strategy: Strategy) -> None:
         """Express all conditions in terms of the launch's sizes."""

@@ -74,7 +74,7 @@ class Ledger:
         rows = self._run(text, (*here, recipe, _text(sizes) + bits))
         return next((row.verdict for row in map(_row, rows) if row is not None), None)
 
-    def tuned(self, threads: int) -> dict[str, Verdict]:
+    def tuned_schedules(self, threads: int) -> dict[str, Verdict]:
         """General schedules for a thread count, by the subjects of recipes."""
         rows = self._run(f"{_READ} and sizes=?", (self._target, code_version(), _all(threads)))
         return {row.recipe: row.verdict for row in map(_row, rows) if row is not None}

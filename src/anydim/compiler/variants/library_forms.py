@@ -9,7 +9,7 @@ from importlib import import_module
 from anydim.base.frozen import FrozenMapping
 from anydim.compiler.passes.program_form import Form
 from anydim.compiler.targets.cuda.cuda_target import NAME as CUDA
-from anydim.compiler.variants.blas_libraries import opened
+from anydim.compiler.variants.blas_libraries import open_library
 
 LOG = logging.getLogger("anydim.variants")
 
@@ -21,7 +21,7 @@ def library_form(name: str) -> Form:
     """
     if name in LIBRARIES:
         return LIBRARIES[name]()
-    found = opened(name)
+    found = open_library(name)
     if not found.use_one_thread():
         LOG.info('library("%s"): it has no function to set its threads', name)
     blas = import_module("anydim.compiler.kernels.matmul.blas.blas_template")

@@ -31,7 +31,7 @@ def with_cuts(strategy: Strategy, recorded: Rows) -> Strategy:
         left = {name: sizes for name, sizes in counts.items() if name not in given}
         return cuts_for(left, count)
 
-    return strategy.filled(cuts)
+    return strategy.fill_buckets(cuts)
 
 
 def cuts_for(counts: Mapping[str, Mapping[int, int]], count: int) -> dict[str, Any]:

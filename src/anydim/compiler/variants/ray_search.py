@@ -54,7 +54,7 @@ class RayTeam:
     def submit(self, order: Order) -> Future[Reply]:
         """Submit an order to one of the machines."""
         promised: Future[Reply] = Future()
-        search = self._on(next(self._nodes), answered)
+        search = self._on(next(self._nodes), run_order)
 
         def take(done: Future[Any]) -> None:
             try:
@@ -80,7 +80,7 @@ def identity(made_by: str) -> str:
     return f"{name_of(target(made_by))} {code_version()}"
 
 
-def answered(order: Order, kind: str) -> Reply:
+def run_order(order: Order, kind: str) -> Reply:
     """Execute an order on this machine, if it is still of the right kind.
 
     Runs in a worker process of anydim: in a process of Ray, code and data may be too far apart for

@@ -26,7 +26,7 @@ def tuned_for(target: Target, threads: int) -> Callable[[Recipe], str]:
     if not _is_there():
         return lambda recipe: ""
     made = import_module("anydim.compiler.variants.ledger")
-    found = made.ledger(made.name_of(target)).tuned(threads)
+    found = made.ledger(made.name_of(target)).tuned_schedules(threads)
     known = {subject: verdict.schedule for subject, verdict in found.items()}
     return lambda recipe: known.get(recipe.subject, "")
 

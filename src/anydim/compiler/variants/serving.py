@@ -24,7 +24,7 @@ from anydim.compiler.targets.target import Target
 from anydim.compiler.variants.background import run_in_background
 from anydim.compiler.variants.call_sites import CallSite, Event, call_sites_of
 from anydim.compiler.variants.ledger import Ledger, Verdict, ledger, name_of
-from anydim.compiler.variants.shared_schedules import Row, shared
+from anydim.compiler.variants.shared_schedules import Row, share_schedules
 from anydim.compiler.variants.strategies import Adaptive, Buckets, Exact, Strategy
 from anydim.compiler.variants.strategies.buckets import Between
 from anydim.compiler.variants.strategies.strategy import SAME
@@ -144,7 +144,7 @@ class Serving:
                 if settings.forbid_compile:
                     raise OptionError(
                         f"{call_site.site.source or call_site.site.kernel}: "
-                        f"{call_site.shown(sizes)} needs compilation, and forbid_compile is set",
+                        f"{call_site.describe(sizes)} needs compilation, and forbid_compile is set",
                         "call prepare(...) with these sizes first",
                     )  # fmt: skip
                 call_site.begin(sizes)
@@ -240,7 +240,7 @@ class Serving:
             )
             before = [] if known is None else [(known.schedule, known.ratio)]
             tried[number] = [*(reply.tried or before)]
-        return shared(tried, generic, Adaptive.most)
+        return share_schedules(tried, generic, Adaptive.most)
 
     def search(self, number: int, sizes: Sizes) -> Future[Reply]:
         """Search for a variant regardless of the ledger; it is published if fast enough."""
@@ -272,7 +272,7 @@ class Serving:
     def general(self, number: int) -> Verdict | None:
         """The verdict on the general schedule of a call site; None if it is the template's own."""
         recipe = self.call_sites[number].recipe
-        found = self._ledger.tuned(self._executable.threads).get(recipe.subject)
+        found = self._ledger.tuned_schedules(self._executable.threads).get(recipe.subject)
         return found if found is not None and found.schedule == recipe.schedule else None
 
     def verdict(self, number: int, sizes: Key) -> Verdict | None:
@@ -331,7 +331,7 @@ class Serving:
         found = False
         for number, call_site in enumerate(self.call_sites):
             with self._own_lock():
-                wanted = list(call_site.wanted()) if call_site.counts else []
+                wanted = list(call_site.frequent_sizes()) if call_site.counts else []
             for sizes, leaf in wanted:
                 if leaf.background or not settings.forbid_compile:
                     found = True
@@ -362,7 +362,7 @@ class Serving:
             if known is not None and most is not None and known.ratio > most:
                 self._take(number, sizes, Reply(ratio=known.ratio), done)
                 return done
-            LOG.debug("make: %s", call_site.shown(sizes))
+            LOG.debug("make: %s", call_site.describe(sizes))
             threads = self._executable.threads
             order = Order(
                 call_site.recipe, sizes, self._target.name, most, threads=threads, bits=bits,
@@ -408,7 +408,7 @@ class Serving:
                 self._ledger.keep(call_site.recipe.digest, key, verdict, self._bits(call_site, key))
             self._publish(call_site, key, reply)
         except Exception as error:  # on any error the generic kernel serves
-            LOG.exception("a variant cannot be loaded: %s", call_site.shown(key))
+            LOG.exception("a variant cannot be loaded: %s", call_site.describe(key))
             self._reject(call_site, key, reply, f"it cannot be loaded: {error}")
         finally:
             with self._lock:
@@ -454,7 +454,7 @@ class Serving:
         """All variants."""
         return tuple(variant for call_site in self.call_sites for variant in call_site.variants())
 
-    def kept(self) -> list[tuple[StoredSite, tuple[tuple[bytes, ...], ...]]]:
+    def stored_sites(self) -> list[tuple[StoredSite, tuple[tuple[bytes, ...], ...]]]:
         """Call sites with variants as a file stores them, and their object files."""
         tables = [
             self._executable.entries[entry] for entry, _ in self._executable.interface.entries
@@ -464,7 +464,7 @@ class Serving:
         found = []
         for call_site in self.call_sites:
             objects = {r.made.symbol: r.made.objects for r in call_site.made.values() if r.made}
-            kept = call_site.kept(launches)
+            kept = call_site.stored_site(launches)
             if kept.bodies:
                 found.append((kept, tuple(objects[body.symbol] for body in kept.bodies)))
         return found

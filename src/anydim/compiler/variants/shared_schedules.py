@@ -9,7 +9,7 @@ _MAX_SIMILAR = 4  # schedules of other recipes to try
 Row = tuple[str, float | None]  # a schedule, and its ratio to the generic time
 
 
-def shared(
+def share_schedules(
     tried: Mapping[int, Sequence[Row]], generic: Mapping[int, str], most: float
 ) -> dict[int, tuple[str, ...]]:
     """Schedules to try at other sizes of each recipe: those tried, best first.

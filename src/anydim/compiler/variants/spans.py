@@ -70,7 +70,7 @@ class Spanned:
         ]
         return tuple(point for n, point in enumerate(found) if point not in found[:n])
 
-    def known(self, size: Size) -> int | None:
+    def constant_size(self, size: Size) -> int | None:
         """The constant value of a size in the span; None if it varies."""
         return bounds(simplify(size, self.box), self.box).value
 
@@ -112,7 +112,7 @@ def extent_of(launch: Launch, site: Spanned) -> ir.Library | None:
     """The function that computes the parallel range; None if it always equals the launch's."""
     same = launch.parallel == site.sizes[-1]
     sizes = set(site.sizes)
-    direct = all(size in sizes or site.known(size) is not None for size in launch.sizes)
+    direct = all(size in sizes or site.constant_size(size) is not None for size in launch.sizes)
     if same and direct and all(each.plain for each in site.solved):
         return None
     body = Body()
@@ -157,7 +157,7 @@ class _Needed:
 
     def value(self, size: Size) -> ir.Value:
         """The value of a size: a constant, a launch size, or a formula over dims."""
-        known = self._site.known(size)
+        known = self._site.constant_size(size)
         if known is not None:
             return constant(known)
         found = self._direct.get(size)

@@ -82,9 +82,9 @@ class Trials:
         found = (point.run(kernel, ranges[n], grain, rounds) for n, point in self._points)
         return Tried(candidate, *_mean(found))
 
-    def launched(self, launch: Launch, rounds: int = 0) -> tuple[float | None, str]:
+    def try_launch(self, launch: Launch, rounds: int = 0) -> tuple[float | None, str]:
         """Try a general launch, whose operands may have another packing."""
-        return _mean(point.launched(launch, rounds or self._rounds) for _, point in self._points)
+        return _mean(point.try_launch(launch, rounds or self._rounds) for _, point in self._points)
 
 
 def _mean(found: Iterable[tuple[float | None, str]]) -> tuple[float | None, str]:
@@ -123,7 +123,7 @@ class _Point:
         """The ratio to the generic kernel's time, or the reason for rejection."""
         return self._try_loaded(self._load(self._generic.memory, kernel, parallel, grain), rounds)
 
-    def launched(self, launch: Launch, rounds: int) -> tuple[float | None, str]:
+    def try_launch(self, launch: Launch, rounds: int) -> tuple[float | None, str]:
         """Try a general launch."""
         memory = self._memory(launch)
         if memory is None:

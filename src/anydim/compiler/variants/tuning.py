@@ -95,7 +95,7 @@ class Tuned:
         )  # fmt: skip
 
 
-def wanted(
+def wanted_launches(
     serving: Serving, recorded: Sequence[Recorded], sites: Sequence[RecordedSite] = ()
 ) -> list[Wanted]:
     """Launches at recorded sizes, most expensive first.

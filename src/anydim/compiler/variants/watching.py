@@ -65,7 +65,7 @@ class Watch:
         """Lines of counts since the last time; with `last`, also launches determined by calls."""
         for number, call_site in enumerate(self._undetermined):
             with self._lock:
-                unserved = call_site.unserved(0)
+                unserved = call_site.unserved_sizes(0)
                 for sizes, hits in unserved.items():
                     before = self._counted.get((number, sizes), 0)
                     count = hits - (before if before <= hits else 0)  # or counts restarted
@@ -73,9 +73,9 @@ class Watch:
                     if count > 0:
                         yield self._row(call_site, sizes, count, 0.0).line()
         if last:
-            yield from (row.line() for row in self.determined(rows))
+            yield from (row.line() for row in self.determine_launches(rows))
 
-    def determined(self, rows: Sequence[Recorded]) -> Iterator[RecordedSite]:
+    def determine_launches(self, rows: Sequence[Recorded]) -> Iterator[RecordedSite]:
         """Launch sizes that follow from the sizes of calls."""
         found: dict[tuple[int, Sizes], tuple[int, float]] = {}
         for row in rows:

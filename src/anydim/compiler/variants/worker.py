@@ -21,7 +21,7 @@ from anydim.base.reports import internal
 from anydim.compiler.kernels.ir import Kernel, Library
 from anydim.compiler.targets.target import Target
 from anydim.compiler.targets.targets import target
-from anydim.compiler.variants.candidates import Candidate, by_text, sized
+from anydim.compiler.variants.candidates import Candidate, by_text, size_site
 from anydim.compiler.variants.child_process import Tied, end_with_parent
 from anydim.compiler.variants.general_search import search_whole
 from anydim.compiler.variants.search import search
@@ -50,7 +50,7 @@ def answer(request: Mapping[str, Any]) -> Answer:
         scored = search_whole(recipe, samples, list(guards), code, *rest)
         rows = [_row(each.schedule, each.ratio, each.problem) for each in scored]
         return {"found": None, "tried": rows, "seconds": time.perf_counter() - start}
-    site = sized(recipe, code.templates, _key(request))
+    site = size_site(recipe, code.templates, _key(request))
     tried: list[Tried] = []
     best: Candidate | None = None
     if site is not None and request["most"] is None:

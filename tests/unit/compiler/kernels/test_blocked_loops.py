@@ -9,14 +9,14 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.writer import Writer
 from anydim.compiler.kernels.ir import variable
 from anydim.compiler.kernels.matmul.accumulators import Accumulators, multiply_add
-from anydim.compiler.kernels.matmul.blocked_loops import Level, nested
+from anydim.compiler.kernels.matmul.blocked_loops import Level, nest_levels
 from anydim.compiler.kernels.matmul.matmul_kernel import function_library, roles_of
 from anydim.compiler.kernels.template import Misfit, form_template
 
 
 def test_levels_are_loops_around_each_other() -> None:
     first, second, last = (ir.Let(name, variable("x")) for name in ("first", "second", "last"))
-    (outer,) = nested([Level("i", 0, 4, 2, [first], [last]), Level("j", 0, 3, 1, [second])])
+    (outer,) = nest_levels([Level("i", 0, 4, 2, [first], [last]), Level("j", 0, 3, 1, [second])])
     assert isinstance(outer, ir.For) and outer.variable == "i"
     before, inner, behind = outer.body
     assert (before, behind) == (first, last)

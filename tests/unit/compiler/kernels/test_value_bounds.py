@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.compiler.kernels.codegen.value_bounds import peaks, settled, shares, totals
+from anydim.compiler.kernels.codegen.value_bounds import peaks, settled_peaks, shares, totals
 from tests.unit.compiler.kernels.row_cases import Case
 
 POWERS = """ top(r) max=! x(r,c)
@@ -35,7 +35,7 @@ ROWS = {
 
 def facts(text: str) -> tuple[set[str], set[str], frozenset[str], frozenset[str]]:
     group = Case("f", text, ("R C",), lambda x: x).group()
-    return set(totals(group)), set(peaks(group)), shares(group), settled(group)
+    return set(totals(group)), set(peaks(group)), shares(group), settled_peaks(group)
 
 
 def test_what_is_known() -> None:

@@ -38,7 +38,7 @@ class Cache:
             self.launches[size] += 1
             if size in self.hits:
                 self.hits[size] += 1
-            elif len(self.hits) < self.limit and not self.admission.dropped((size,)):
+            elif len(self.hits) < self.limit and not self.admission.had_variant((size,)):
                 self._made(size)
             else:
                 self.seen[size] += 1
@@ -49,7 +49,7 @@ class Cache:
         often = {s: self.admission.frequency((s,), n) for s, n in self.seen.items()}
         room = Capacity(self.limit, self._used().values())
         for size, count in sorted(often.items(), key=lambda row: -row[1]):
-            if count >= self.admission.needed((size,), AFTER) and room.admits(count):
+            if count >= self.admission.launches_needed((size,), AFTER) and room.admits(count):
                 self._made(size)
         counts = {**self.seen, **self.hits}
         self.admission.age({(s,): n for s, n in counts.items()}, self.limit, AFTER)
@@ -64,7 +64,7 @@ class Cache:
             del self.hits[gone]
             self.admission.drop((gone,))
         often = [self.admission.frequency((s,), n) for s, n in self.seen.items()]
-        self.admission.admitted((size,), max(often, default=0))
+        self.admission.record_variant((size,), max(often, default=0))
         self.seen.pop(size, None)
         self.hits[size] = 0
         self.compiles[size] += 1

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
 from anydim.compiler.variants import blas_libraries
-from anydim.compiler.variants.blas_libraries import opened
+from anydim.compiler.variants.blas_libraries import open_library
 from anydim.compiler.variants.strategies import Adaptive, Library, strategy_of
 
 TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
@@ -120,7 +120,7 @@ def test_the_form_of_a_program_is_chosen_once() -> None:
 @pytest.mark.usefixtures("openblas")
 def test_threads_of_the_model_share_a_product_and_the_library_has_none() -> None:
     model, plain = (ad.compile(dense(), threads=3, strategy=s) for s in (OPENBLAS, "generic"))
-    library = opened("openblas")
+    library = open_library("openblas")
     count = library._library.scipy_openblas_get_num_threads
     count.restype = ctypes.c_int
     assert count() == 1
@@ -166,7 +166,7 @@ def test_wrong_libraries_say_what_is_right(name: object, words: str) -> None:
 
 def test_a_library_without_products_is_refused() -> None:
     with pytest.raises(ad.OptionError, match="no function cblas_sgemm"):
-        opened(ctypes.util.find_library("c") or "libc.so.6")
+        open_library(ctypes.util.find_library("c") or "libc.so.6")
 
 
 def test_the_text_is_the_value() -> None:

@@ -21,7 +21,7 @@ from anydim.compiler.variants.candidates import (
     generic_candidate,
     neighbours,
     options_of,
-    sized,
+    size_site,
 )
 from anydim.compiler.variants.search import search
 from anydim.compiler.variants.solved_dims import dims_that_give
@@ -63,7 +63,7 @@ def test_bodies_give_the_bits_of_the_generic_one() -> None:
         for height in (0, 3, 10):
             dims = {"b": 2, "h": height, "q": 7}
             key = tuple(size.evaluate(dims) for size in (*site.sizes, site.parallel))
-            known = sized(recipe, code.templates, key)
+            known = size_site(recipe, code.templates, key)
             assert known is not None
             trials, made = Trials(known, code, rounds=1), generic_candidate(known, code.templates)
             assert made.schedule == site.schedule and trials.run(made).ratio is not None
@@ -77,16 +77,16 @@ def test_bodies_give_the_bits_of_the_generic_one() -> None:
 def test_sizes_of_another_number_have_no_body() -> None:
     program = generic_program()
     recipe = program.recipes[0]
-    assert sized(recipe, target("llvm").templates, (1, 2)) is None
+    assert size_site(recipe, target("llvm").templates, (1, 2)) is None
     numbers = tuple(numpy.arange(len(recipe.sizes) + 1).tolist())
-    assert sized(recipe, target("llvm").templates, numbers) is None
+    assert size_site(recipe, target("llvm").templates, numbers) is None
 
 
 def test_a_bug_in_a_template_is_no_schedule_that_does_not_fit() -> None:
     code, program = target("llvm"), generic_program()
     site, dims = program.sites[0], {"b": 1, "h": 5, "q": 5}
     key = tuple(size.evaluate(dims) for size in (*site.sizes, site.parallel))
-    known = sized(program.recipes[0], code.templates, key)
+    known = size_site(program.recipes[0], code.templates, key)
     assert known is not None
     (name, *_) = options_of(site.schedule, code.templates)
 
@@ -106,7 +106,7 @@ def test_versions_are_neighbours() -> None:
     code, program = target("llvm"), generic_program()
     site, dims = program.sites[0], {"b": 1, "h": 5, "q": 5}
     key = tuple(size.evaluate(dims) for size in (*site.sizes, site.parallel))
-    known = sized(program.recipes[0], code.templates, key)
+    known = size_site(program.recipes[0], code.templates, key)
     assert known is not None
     assert options_of(site.schedule, code.templates)[0] == VERSION
     found = [c.schedule for c in neighbours(known, code.templates, site.schedule, VERSION)]
@@ -125,7 +125,7 @@ def test_a_search_tries_each_schedule_once_and_texts_give_them_back(
     code, program = target("llvm"), generic_program()
     site, dims = program.sites[0], {"b": 1, "h": 5, "q": 5}
     key = tuple(size.evaluate(dims) for size in (*site.sizes, site.parallel))
-    known = sized(program.recipes[0], code.templates, key)
+    known = size_site(program.recipes[0], code.templates, key)
     assert known is not None
     tried = search(known, code, 12.0)
     schedules = [each.candidate.schedule for each in tried]

@@ -150,7 +150,7 @@ def test_records_of_another_file_are_merged(tmp_path: Path) -> None:
     two.keep_tuned("b", 2, Verdict("y", 0.9))
     two.keep("r", (1, 2), Verdict("z", 0.7))
     assert one.merge(tmp_path / "two") == 3
-    assert {k: v.schedule for k, v in one.tuned(2).items()} == {"a": "y", "b": "x"}
+    assert {k: v.schedule for k, v in one.tuned_schedules(2).items()} == {"a": "y", "b": "x"}
     assert one.find("r", (1, 2)) == Verdict("z", 0.7)
     (tmp_path / "three").write_bytes((tmp_path / "two").read_bytes()[:700])
     for name in ("three", "none"):

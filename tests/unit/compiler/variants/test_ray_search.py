@@ -36,7 +36,7 @@ def test_a_cluster_of_two_workers_tunes_a_model(team: Any, tmp_path: Path) -> No
         with model.record(path):
             model(x=image(9))
         found = model.tune(path, 20.0, team=team)
-        kept = ledger(name_of(target("llvm"))).tuned(model.executable.threads)
+        kept = ledger(name_of(target("llvm"))).tuned_schedules(model.executable.threads)
     assert found.tried >= 2 and len(found.whole) == len(kept)
 
 
@@ -50,7 +50,7 @@ def test_what_a_machine_cannot_answer_is_a_reply(team: Any) -> None:
 
 def test_other_machines_are_left_out(team: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ad.OptionError, match="is llvm"):
-        ray_search.answered(
+        ray_search.run_order(
             Order(dense(threads=1).program.recipes[0], (1,), "llvm"), "another machine"
         )
     monkeypatch.setattr(ray_search, "identity", lambda name: f"{name} elsewhere")

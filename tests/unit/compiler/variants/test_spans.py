@@ -19,7 +19,7 @@ from anydim.compiler.variants.candidates import (
     generic_candidate,
     neighbours,
     options_of,
-    sized,
+    size_site,
 )
 from anydim.compiler.variants.solved_dims import dims_of_span
 from anydim.compiler.variants.trial import Trials
@@ -72,7 +72,7 @@ def test_bodies_for_spans_give_the_generic_bits(
         low, high = zip(*((end.lo, end.hi) for end in (bounds(word, box) for word in words)))
         assert site.recipe is not None
         recipe = program.recipes[site.recipe]
-        known = sized(recipe, code.templates, Span(low, high))
+        known = size_site(recipe, code.templates, Span(low, high))
         if recipe.schedule.startswith("row_phase"):  # its launches leave parts to others
             assert known is None
             continue
@@ -122,7 +122,7 @@ def test_sizes_that_are_none_of_a_body_are_told_apart() -> None:
     box = Box.of(Dim("b", 1, 4), Dim("h", 5, 6), Dim("q", 5, 9))
     low, high = zip(*((end.lo, end.hi) for end in (bounds(word, box) for word in words)))
     assert site.recipe is not None
-    known = sized(program.recipes[site.recipe], code.templates, Span(low, high))
+    known = size_site(program.recipes[site.recipe], code.templates, Span(low, high))
     assert known is not None and known.span is not None
     span, asked = known.span, {"b": 2, "h": 6, "q": 5}
     said = next(filter(None, map(extent, candidates(known))))

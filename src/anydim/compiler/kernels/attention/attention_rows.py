@@ -146,7 +146,7 @@ def powers(plan: Plan) -> tuple[ir.Step, ...]:
             power = exp_nonpositive(code, line.load(column, plan.lanes) - top)
             line.store(column, power)
             total += power
-        whole = code.let(total().combined("add"))
+        whole = code.let(total().reduce_lanes("add"))
         if plan.blocks:
             before = select(_later(), totals[index], 0)
             whole = fma(before, Buffer(code, "keeps", float32)[number], whole)

@@ -27,7 +27,7 @@ from anydim.compiler.kernels.naming import named_kernel
 from anydim.compiler.kernels.operands import Operands
 from anydim.compiler.kernels.schedule import any_version, print_schedule
 from anydim.compiler.kernels.template import Task, form_template
-from anydim.compiler.kernels.versions import Listed, checked_version, taken
+from anydim.compiler.kernels.versions import Listed, checked_version, taken_where
 from anydim.lang.tree import Read
 from anydim.sizes import (
     ALWAYS,
@@ -117,7 +117,7 @@ def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
 
 def _versions(form: AttentionForm, schedule: Attention, box: Box) -> Listed:
     """Return the version: one block where the box has no more keys; blocks serve all sizes."""
-    one = taken(
+    one = taken_where(
         schedule.version, ONE_BLOCK, settle(at_most(form.key.extent, schedule.key_block), box)
     )
     return checked_version(
@@ -173,7 +173,7 @@ TEMPLATE = form_template(
             lambda value, at: is_whole(value, at.lanes, 4096) and value % at.lanes == 0,
             "a multiple of the lanes up to 4096",
         ),
-        "copies": FLAG.tried(everywhere=(False, True)),
+        "copies": FLAG.with_tries(everywhere=(False, True)),
         "version": VERSIONS,
     },
 )  # fmt: skip

@@ -64,7 +64,7 @@ def _vector(
     lane = row.inner(key, lane=plan.form.key.name, lanes=plan.lanes, mask=inside)
     bound = lane.name(select(inside, lane.value(found, float32), float("-inf")))
     code.take(lane.steps)
-    with code.when((bound < SHUT).combined("min")):
+    with code.when((bound < SHUT).reduce_lanes("min")):
         code.emit(ir.Assign("shut", greatest(ir.Get(plan.vector, "shut"), bound)))
         end.set(at)
     with code.otherwise():
@@ -95,7 +95,7 @@ def unmasked_keys(
 
 def _check_skipped(code: Writer, plan: Plan, missed: Variable) -> None:
     """Set `missed` if a row's maximum leaves nonzero powers to skipped keys."""
-    bound = code.let(ir.Get(plan.vector, "shut").combined("max"))
+    bound = code.let(ir.Get(plan.vector, "shut").reduce_lanes("max"))
     with code.range(0, LOOP.tile) as row:
         top = plan.tops(code, row)[0]
         with code.when(~(top - bound >= -LOW)):  # a NaN is not far either

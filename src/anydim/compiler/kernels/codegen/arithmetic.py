@@ -8,12 +8,12 @@ from anydim.base.dtypes import int8, int32
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir import (
     Like,
+    as_value,
     constant,
     greatest,
     least,
     operate,
     select,
-    valued,
     variable,
 )
 
@@ -67,7 +67,7 @@ def loop(
 ) -> ir.For:  # fmt: skip
     """for name = start; name < stop; name += step."""
     name = name if isinstance(name, str) else name.name
-    return ir.For(name, valued(start), valued(stop), valued(step), body)
+    return ir.For(name, as_value(start), as_value(stop), as_value(step), body)
 
 
 def split_index(number: str, *loops: tuple[str, ir.Value]) -> list[ir.Step]:

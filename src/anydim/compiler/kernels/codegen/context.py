@@ -14,13 +14,13 @@ from anydim.lang.tree import Expr, TensorType
 from anydim.sizes import Condition, Size, as_size
 
 
-def compared(condition: Condition, limited: Callable[[Size, str, int], ir.Value]) -> ir.Value:
+def condition_flag(condition: Condition, limited: Callable[[Size, str, int], ir.Value]) -> ir.Value:
     """A condition as a flag; `limited` compares a size with a number."""
     if condition.constant is not None:
         return ir.Const(ir.FLAG, int(condition.constant))
     joined, conditions = condition.operands
     if joined:
-        parts = (compared(each, limited) for each in conditions)
+        parts = (condition_flag(each, limited) for each in conditions)
         return reduce(and_ if joined == "and" else or_, parts)
     return limited(*condition.limit)
 
@@ -47,13 +47,13 @@ class SizeParameters:
         """A condition as a flag; a parameter that is 1 where it holds, else 0."""
         return self.value(condition.flag).differs(0)
 
-    def compared(self, condition: Condition) -> ir.Value:
+    def condition_flag(self, condition: Condition) -> ir.Value:
         """A condition as a flag that the kernel computes, by comparing its sizes with numbers.
 
         It has no parameter of its own where the sizes are parameters already, or differ from one
         by a number.
         """
-        return compared(condition, self._compare_size)
+        return condition_flag(condition, self._compare_size)
 
     def _compare_size(self, size: Size, relation: str, number: int) -> ir.Value:
         for known in self._names:

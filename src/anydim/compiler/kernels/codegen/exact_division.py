@@ -146,8 +146,8 @@ def quotient(
     compute only what they need: subnormal products take a hundred times as long.
     """
     product, again, exact = (_Branch(f"{register}_{branch}") for branch in "abc")
-    product.steps.append(ir.Assign(register, corrected(x, by, product.name)))
-    exact.steps.append(ir.Assign(register, corrected(x, by, exact.name)))
+    product.steps.append(ir.Assign(register, divide_by_shared(x, by, product.name)))
+    exact.steps.append(ir.Assign(register, divide_by_shared(x, by, exact.name)))
     divide = ir.Assign(register, x / by.value)
     some = _any(_outside(x, again.name), by, mask, again.name)
     again.steps.append(ir.If(some, (divide,), tuple(exact.steps), rare=True))
@@ -172,7 +172,7 @@ class _Branch:
         return made
 
 
-def corrected(x: ir.Value, by: Shared, name: Name) -> ir.Value:
+def divide_by_shared(x: ir.Value, by: Shared, name: Name) -> ir.Value:
     """x / d for elements in range, without a division."""
     q = name(x * by.inverse if by.rest is None else fma(x, by.inverse, x * by.rest))
     return fma(-fma(q, by.value, -x), by.inverse, q)

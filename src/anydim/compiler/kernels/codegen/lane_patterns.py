@@ -163,7 +163,9 @@ def step_for(exprs: Iterable[Expr], lane: str, lanes: int) -> int:
 # ---- code --------------------------------------------------------------------------------------
 
 
-def repeated(expr: Apply, lane: str, lanes: int, first: ir.Value, step: int) -> ir.Value | None:
+def repeat_pattern(
+    expr: Apply, lane: str, lanes: int, first: ir.Value, step: int
+) -> ir.Value | None:
     """A quotient or remainder of the lane axis as a start plus known lanes; None without a pattern.
 
     The axis is `first` in lane 0, a multiple of `step`.

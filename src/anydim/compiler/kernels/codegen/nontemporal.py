@@ -42,7 +42,7 @@ def with_nontemporal_flag(
     """The body of a kernel with nontemporal stores where `used`; not where it runs in place."""
     if context.nontemporal is None:
         return tuple(body)
-    known = context.sizes.compared(used)
+    known = context.sizes.condition_flag(used)
     for pair in in_place:
         known &= buffers_differ(*(context.buffers[name] for name in pair))
     return (ir.Let(_NONTEMPORAL.name, known), *body, ir.If(_NONTEMPORAL, (ir.Fence(),)))

@@ -67,7 +67,7 @@ def terms_of(
     return (value,)
 
 
-def accumulated(function: str, old: ir.Value, terms: Sequence[ir.Value]) -> ir.Value:
+def accumulate(function: str, old: ir.Value, terms: Sequence[ir.Value]) -> ir.Value:
     """The accumulator combined with the terms of one more element."""
     if len(terms) == 2:
         left, right = terms

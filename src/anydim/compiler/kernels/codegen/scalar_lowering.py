@@ -30,7 +30,7 @@ from anydim.compiler.kernels.codegen.context import Context, SizeParameters
 from anydim.compiler.kernels.codegen.exact_division import (
     DIVISIONS,
     Divisor,
-    corrected,
+    divide_by_shared,
     divisor,
     quotient,
 )
@@ -41,8 +41,8 @@ from anydim.compiler.kernels.inference import (
     Linear,
     common_dtype,
     dtype_of,
-    limited,
     linear_expr,
+    match_clamp,
     read_address,
     value_arguments,
     weak_dtype,
@@ -100,7 +100,7 @@ class ScalarLowering(Scope):
         x = self.name(self.spread(self._at(dividend, dtype), self.lanes))
         total = whole.tensor if isinstance(whole, Read) else ""
         if total in self.safe and self.context.totals.get(total) == dividend:
-            return corrected(x, shared, self.name)
+            return divide_by_shared(x, shared, self.name)
         register = self.context.fresh("quotient")
         steps, result = quotient(x, shared, self.mask, self.name, register)
         self.steps += steps
@@ -114,7 +114,7 @@ class ScalarLowering(Scope):
         if isinstance(expr, Index):
             return self._index(expr.name)
         if isinstance(expr, Cast):
-            bounds = limited(expr, self.dtype(expr.argument))
+            bounds = match_clamp(expr, self.dtype(expr.argument))
             if bounds is not None:
                 return self._convert_limited(expr.dtype, *bounds)
             return convert(self._at(expr.argument, self.dtype(expr.argument)), dtype)
@@ -157,7 +157,9 @@ class ScalarLowering(Scope):
             common = dtype
         if self.lane in self.indices and self.lanes > 1:
             first, step = self.indices[self.lane], self.context.step
-            shared = along.repeated(expr, self.lane, self.lanes, first, step) if step else None
+            shared = (
+                along.repeat_pattern(expr, self.lane, self.lanes, first, step) if step else None
+            )
             shared = shared or self._lane_quotient(expr) or self._lane_order(expr)
             if shared is not None:
                 return shared
@@ -378,7 +380,7 @@ class ScalarLowering(Scope):
             chosen = ir.Var(index.type, self.context.fresh())
             failing_index = operate("select", *self.alike([failing, index, constant(FINE)]))
             then.append(ir.Let(chosen.name, failing_index))
-            index = chosen.combined("max")
+            index = chosen.reduce_lanes("max")
         found = greatest(index, FINE + 1)  # never stored as FINE
         then.append(ir.Store(STATUS.name, constant(check.number), found))
         if self.context.failed:

@@ -74,7 +74,7 @@ def shares(group: Group) -> frozenset[str]:
     return frozenset(found)
 
 
-def settled(group: Group) -> frozenset[str]:
+def settled_peaks(group: Group) -> frozenset[str]:
     """Peaks whose rows become NaN everywhere if they contain a NaN, so that any maximum will do."""
     return frozenset(top for top in peaks(group) if _is_settled(group, top))
 

@@ -13,7 +13,7 @@ from anydim.base.dtypes import DType, boolean, int64
 from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import first_lanes, quotient, round_down
-from anydim.compiler.kernels.ir import Like, least, valued
+from anydim.compiler.kernels.ir import Like, as_value, least
 
 SCRATCH = "scratch"  # the bytes of the calling thread
 
@@ -31,7 +31,7 @@ class Variable:
 
     def set(self, value: Like) -> None:
         """Assign the register."""
-        wanted = valued(value, self._kind.dtype).spread(self._kind.lanes)
+        wanted = as_value(value, self._kind.dtype).spread(self._kind.lanes)
         self._code.emit(ir.Assign(self._name, wanted))
 
     def __iadd__(self, value: Like) -> Variable:
@@ -87,7 +87,7 @@ class Writer:
 
     def variable(self, value: Like, dtype: DType = int64) -> Variable:
         """A register with an initial value; a plain number is of type `dtype`, a bool is a flag."""
-        first = valued(value, boolean if isinstance(value, bool) else dtype)
+        first = as_value(value, boolean if isinstance(value, bool) else dtype)
         name = self.fresh("r")
         self.emit(ir.Declare(name, first))
         return Variable(self, name, first.type)
@@ -108,7 +108,7 @@ class Writer:
     @contextmanager
     def range(self, start: Like, stop: Like, step: Like = 1, name: str = "") -> Iterator[ir.Value]:
         """A loop over start, start + step, ... below stop."""
-        low, high, by = map(valued, (start, stop, step))
+        low, high, by = map(as_value, (start, stop, step))
         name = name or self.fresh("i")
         with self.block() as body:
             yield ir.Var(ir.INDEX, name)
@@ -149,7 +149,7 @@ class Writer:
 
         Where whole vectors end, and the mask of the remainder, may be known before.
         """
-        low = valued(start)
+        low = as_value(start)
         if whole is None:
             whole = self.let(low + round_down(stop - low, lanes))
         with self.range(low, whole, lanes) as at:
@@ -197,12 +197,12 @@ class Writer:
     def atomic(self, operation: str, address: ir.Value, *arguments: Like) -> ir.Value:
         """An atomic operation on the int64 at an address; returns the previous value."""
         result = ir.Var(ir.INDEX, self.fresh("v"))
-        self.emit(ir.Atomic(operation, address, tuple(map(valued, arguments)), result))
+        self.emit(ir.Atomic(operation, address, tuple(map(as_value, arguments)), result))
         return result
 
     def publish(self, address: ir.Value, value: Like) -> None:
         """An atomic store."""
-        self.emit(ir.Atomic("store", address, (valued(value),)))
+        self.emit(ir.Atomic("store", address, (as_value(value),)))
 
 
 class Buffer:
@@ -219,7 +219,7 @@ class Buffer:
         return Buffer(self._code, self._name, self.dtype, self._offset(start))
 
     def _offset(self, index: Like) -> ir.Value:
-        return valued(index) if self._base is None else self._base + valued(index)
+        return as_value(index) if self._base is None else self._base + as_value(index)
 
     def address(self, index: Like) -> ir.Address:
         """The address of an element, for a function call."""
@@ -239,7 +239,7 @@ class Buffer:
 
     def store(self, index: Like, value: Like, where: ir.Value | None = None) -> None:
         """Store the lanes of a value from `index` on, where `where` holds."""
-        wanted = valued(value, self.dtype)
+        wanted = as_value(value, self.dtype)
         if wanted.dtype != self.dtype:
             raise InternalError(f"{wanted.dtype} is stored in '{self._name}' of {self.dtype}")
         self._code.emit(ir.Store(self._name, self._offset(index), wanted, where))

@@ -174,7 +174,7 @@ class _Range:
     def low(self) -> Size:
         return self.ends[self.number - 1] if self.number else as_size(0)
 
-    def taken(self, condition: Expr) -> bool | None:
+    def takes_branch(self, condition: Expr) -> bool | None:
         """Whether a condition holds in this range; None where unknown."""
         found = stop_of(condition)
         if found is None or found[0] != self.axis:
@@ -210,7 +210,7 @@ def _within(group: Group, here: _Range, box: Box) -> tuple[Group, frozenset[tupl
 
     def change(expr: Expr) -> Expr | None:
         if isinstance(expr, Apply) and expr.function == "select":  # in an index, or a default
-            taken = here.taken(expr.arguments[0])
+            taken = here.takes_branch(expr.arguments[0])
             return None if taken is None else expr.arguments[1 if taken else 2]
         if isinstance(expr, Read) and expr.default is not None and not expr.flat:
             unproved = False
@@ -231,7 +231,7 @@ def _take_branches(expr: Expr, here: _Range) -> Expr:
     """An expression without the branches not taken in a range. Pruned before rewriting, because a
     chain of n selects has n - 1 untaken branches in each of its n ranges."""
     while isinstance(expr, Apply) and expr.function == "select":
-        taken = here.taken(expr.arguments[0])
+        taken = here.takes_branch(expr.arguments[0])
         if taken is None:
             break
         expr = expr.arguments[1 if taken else 2]

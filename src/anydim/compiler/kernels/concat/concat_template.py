@@ -18,7 +18,7 @@ from itertools import pairwise
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import buffers_differ
-from anydim.compiler.kernels.codegen.context import compared
+from anydim.compiler.kernels.codegen.context import condition_flag
 from anydim.compiler.kernels.codegen.nontemporal import (
     NONTEMPORAL,
     allow_nontemporal,
@@ -49,7 +49,7 @@ from anydim.compiler.kernels.launch import Launch, halved_lanes
 from anydim.compiler.kernels.operands import Operands
 from anydim.compiler.kernels.schedule import any_version
 from anydim.compiler.kernels.template import Task, form_template
-from anydim.compiler.kernels.versions import Listed, checked_version, taken
+from anydim.compiler.kernels.versions import Listed, checked_version, taken_where
 from anydim.compiler.kernels.work_estimate import PIECE, cost, grain_size, work
 from anydim.lang.tree import Axis, Group
 from anydim.lang.tree.affine import reads
@@ -103,7 +103,7 @@ def _lower(form: RangesForm, schedule: Ranges, task: Task) -> Launch:
     writer, (flops, moved) = _Writer(form, context, schedule, task.box), work(task.group)
     heaviest = max(cost(s.body) for g in form.groups for s in g.statements)
     pays = nontemporal_pays(task.machine, heaviest, moved, task.box)
-    past = taken(schedule.version, NONTEMPORAL, pays, ALWAYS)
+    past = taken_where(schedule.version, NONTEMPORAL, pays, ALWAYS)
     allow_nontemporal(context, past)
     pairs = tuple(writer.kept.items())
     body = with_nontemporal_flag(context, writer.body(), past, pairs)
@@ -184,7 +184,7 @@ class _Writer:
         def compare_size(size: Size, relation: str, number: int) -> ir.Value:
             return known[size] <= number if relation == "<=" else known[size] >= number
 
-        used = compared(self._within(lanes), compare_size)
+        used = condition_flag(self._within(lanes), compare_size)
         return (ir.If(used, tuple(rows.steps), otherwise),)
 
     @property
@@ -211,7 +211,7 @@ class _Writer:
         conditions = (self._within(lanes).substitute(known) for lanes in (1, self.few))
         version = self.schedule.version
         return tuple(
-            (own, settle(taken(version, own, when, when), self.box))
+            (own, settle(taken_where(version, own, when, when), self.box))
             for own, when in zip((SINGLE, SHORT), conditions)
         )
 
@@ -356,8 +356,8 @@ TEMPLATE = form_template(
     "concat", Ranges, lambda task: ranges_form(task.group, task.box), _propose, _lower,
     same_bits=True,
     knobs={
-        "lanes": power_of_two(64).tried(4, 8, 16),
-        "unroll": power_of_two(16).tried(1, 2, 4, 8),
+        "lanes": power_of_two(64).with_tries(4, 8, 16),
+        "unroll": power_of_two(16).with_tries(1, 2, 4, 8),
         "version": VERSIONS,
     },
 )  # fmt: skip

@@ -296,7 +296,7 @@ def every_step(steps: Iterable[Step]) -> Iterator[Step]:
             yield from every_step(block)
 
 
-def assigned(steps: Iterable[Step]) -> Iterator[str]:
+def assigned_registers(steps: Iterable[Step]) -> Iterator[str]:
     """Names of the registers that steps assign."""
     for step in every_step(steps):
         if isinstance(step, Assign):

@@ -78,14 +78,14 @@ class Value(Operators["Value"]):
         """One lane as a scalar."""
         return Extract(Type(self.dtype), self, lane)
 
-    def combined(self, function: str) -> Value:
+    def reduce_lanes(self, function: str) -> Value:
         """All lanes reduced by 'add', 'mul', 'min' or 'max'."""
         return Reduce(Type(self.dtype), function, self)
 
     @property
     def any(self) -> Value:
         """Whether the flag is true in any lane."""
-        return self if self.type.lanes == 1 else self.combined("max")
+        return self if self.type.lanes == 1 else self.reduce_lanes("max")
 
     @property
     def flags(self) -> Value:
@@ -288,7 +288,7 @@ def constant(value: int | float | bool, dtype: DType = int64, lanes: int = 1) ->
     return number(dtype, value, lanes)
 
 
-def valued(value: Like, dtype: DType = int64) -> Value:
+def as_value(value: Like, dtype: DType = int64) -> Value:
     """A value unchanged, a plain number as a constant."""
     return value if isinstance(value, Value) else number(dtype, value)
 

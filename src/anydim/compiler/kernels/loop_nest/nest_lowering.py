@@ -16,7 +16,7 @@ from anydim.compiler.kernels.launch import Launch, Machine, moved_bytes
 from anydim.compiler.kernels.loop_nest.nest_elements import NestContext, Storage
 from anydim.compiler.kernels.loop_nest.nest_form import NestForm, first_copy, loop_ranges
 from anydim.compiler.kernels.loop_nest.nest_loops import NestCode
-from anydim.compiler.kernels.loop_nest.nest_plan import STAGES, best, operations_of, staged
+from anydim.compiler.kernels.loop_nest.nest_plan import STAGES, best, operations_of, plan_stages
 from anydim.compiler.kernels.loop_nest.nest_schedule import NONE, Nest
 from anydim.compiler.kernels.loop_nest.nest_stages import StagedCode
 from anydim.compiler.kernels.loop_nest.nest_writes import Vectorization, as_run, vectorization_of
@@ -36,7 +36,7 @@ def propose(form: NestForm, task: Task) -> Nest:
     lanes = max((each.lanes for each in vectorized.values()), default=1)
     chunks = best(form.chunks)
     if chunks is None:
-        shared = staged(form, task.box, vectorized, task.machine) is not None
+        shared = plan_stages(form, task.box, vectorized, task.machine) is not None
         return Nest(lanes, 2, STAGES if shared else NONE)
     in_loops = [i.number for i in instances(form.steps) if i.write is not None and i.loops]
     alone = not chunks.loops and in_loops and all(vectorized[n].lane is None for n in in_loops)
@@ -54,7 +54,7 @@ def lower(form: NestForm, schedule: Nest, task: Task) -> Launch:
     box, machine = task.box, task.machine
     storage, scratch = _storage(form)
     every = _vectorizations(form, storage, machine)
-    plan = staged(form, box, every, machine) if schedule.parallel == STAGES else None
+    plan = plan_stages(form, box, every, machine) if schedule.parallel == STAGES else None
     chunks = None if plan is not None else _choose_chunks(form, schedule, box)
     sizes = SizeParameters()
     buffers = {name: stored.buffer for name, stored in storage.items()}
@@ -72,7 +72,7 @@ def lower(form: NestForm, schedule: Nest, task: Task) -> Launch:
     if plan is None:
         body = NestCode(form, chunks, *how).body()
     else:
-        body = StagedCode(form, None, *how).staged(plan.staged, plan.each)
+        body = StagedCode(form, None, *how).emit_stages(plan.staged, plan.each)
     pairs = () if copy is None else ((copy.made, copy.read),)
     touched = Operands.of(task.group, (expr for _, expr in expressions_of(form.steps)), buffers)
     operations = operations_of(form.steps, as_size(1), loop_ranges(form.steps))

@@ -10,7 +10,7 @@ from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.loop_nest.nest_form import NestForm, Ranges, extremes, loop_ranges
 from anydim.compiler.kernels.loop_nest.nest_stages import Staged, Tiles, trips
 from anydim.compiler.kernels.loop_nest.nest_writes import Vectorization, part_of
-from anydim.compiler.kernels.partial_rows import uncounted
+from anydim.compiler.kernels.partial_rows import uncounted_axes
 from anydim.compiler.kernels.work_estimate import PART_WORK, TYPICAL_ROW, cost
 from anydim.lang.dependence.chunks import Chunks
 from anydim.lang.dependence.stages import Stages, stages_of
@@ -44,7 +44,7 @@ class Plan:
     range: Size
 
 
-def staged(
+def plan_stages(
     form: NestForm, box: Box, vectorized: Mapping[int, Vectorization], machine: Machine
 ) -> Plan | None:
     """How threads share stages; None where most of the work is serial.
@@ -144,7 +144,7 @@ def operations_of(
             total = total + operations_of(both, iterations, ranges, loops)
         elif isinstance(step, Write):
             part, body = part_of(step)
-            left_out = uncounted(part, [*loops, *(axis.name for axis in step.axes)])
+            left_out = uncounted_axes(part, [*loops, *(axis.name for axis in step.axes)])
             axes = (a for a in (*step.axes, *step.reduced) if a.name not in left_out)
             around = product(more for name, more in loops.items() if name not in left_out)
             points = around * product(_upper_bound(axis, ranges) for axis in axes)

@@ -68,7 +68,7 @@ def trips(loop: Loop) -> Size:
 class StagedCode(NestCode):
     """Emits the body of a kernel whose launch has stages of `each` positions."""
 
-    def staged(self, staged: Sequence[Staged], each: Size) -> tuple[ir.Step, ...]:
+    def emit_stages(self, staged: Sequence[Staged], each: Size) -> tuple[ir.Step, ...]:
         """All steps of the main function."""
         kernel = NestElements(self.context)
         inside = kernel.inner({}, certain=False)

@@ -31,8 +31,8 @@ def _later(module: str) -> Any:
 
 
 _KNOBS = {
-    "lanes": power_of_two(64).tried(4, 8, 16),
-    "unroll": power_of_two(16).tried(1, 2, 4),
+    "lanes": power_of_two(64).with_tries(4, 8, 16),
+    "unroll": power_of_two(16).with_tries(1, 2, 4),
     "parallel": AXIS,
     "block": between(0, 1 << 30),
 }

@@ -16,7 +16,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import loop
 from anydim.compiler.kernels.codegen.reduction import (
-    accumulated,
+    accumulate,
     accumulator_of,
     combine_pairwise,
     neutral_element,
@@ -253,7 +253,7 @@ class _Sum:
         """Accumulate the element at this point, except for lanes off in `mask`."""
         body, register = self.code.body, self.registers[copy]
         terms = terms_of(scope, body, self.function, self.dtype, self.code.dtype, mask)
-        total = accumulated(self.function, ir.Get(self.neutral.type, register), terms)
+        total = accumulate(self.function, ir.Get(self.neutral.type, register), terms)
         scope.steps.append(ir.Assign(register, total))
 
     def along(self, scope: NestElements, axis: Axis) -> None:
@@ -271,7 +271,7 @@ class _Sum:
         parts = [ir.Get(self.neutral.type, name) for name in self.registers]
         total = scope.name(combine_pairwise(self.function, parts))
         if self.lanes > 1 and self.code.vectorized.along:
-            total = scope.name(total.combined(self.function))
+            total = scope.name(total.reduce_lanes(self.function))
         return scope.name(convert(total, self.code.dtype))
 
 

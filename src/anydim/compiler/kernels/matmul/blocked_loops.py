@@ -43,7 +43,7 @@ class Level:
     after: Sequence[ir.Step] = ()
 
 
-def nested(levels: Sequence[Level]) -> tuple[ir.Step, ...]:
+def nest_levels(levels: Sequence[Level]) -> tuple[ir.Step, ...]:
     """Return the loops of levels, outermost first."""
     body: tuple[ir.Step, ...] = ()
     for at in reversed(levels):
@@ -99,7 +99,7 @@ class Blocked(ProductKernel):
 
     def rectangle(self) -> Sequence[ir.Step]:
         """Return all steps of a rectangle."""
-        return (*self.enter(), *nested(self.levels()))
+        return (*self.enter(), *nest_levels(self.levels()))
 
     def role(self, name: str, size: Size) -> ir.Value:
         """Return a size by which threads share work."""
@@ -117,7 +117,7 @@ class Blocked(ProductKernel):
         if all(library.name != each.name for each in self.libraries):
             self.libraries = (*self.libraries, library)
 
-    def sized(self, make: Callable[[], ir.Function]) -> ir.Function:
+    def with_all_sizes(self, make: Callable[[], ir.Function]) -> ir.Function:
         """Return a function whose parameters include every size it uses."""
         known = self.sizes.names
         function = make()

@@ -43,7 +43,7 @@ def prefix_of(tile: Tile, dtype: DType, kind: type[Micro] = Micro) -> str:
     return f"{kind.kind}_{dtype}_{tile.rows}x{tile.vectors}x{tile.lanes}_{tile.unroll}"
 
 
-def called(tile: Tile, dtype: DType, rows: Size) -> tuple[str, tuple[ir.Library, ...]]:
+def choose_micro_kernel(tile: Tile, dtype: DType, rows: Size) -> tuple[str, tuple[ir.Library, ...]]:
     """Return the tile function that a kernel of `rows` rows calls, and the libraries it needs.
 
     Row counts that are always whole tiles need a small part of all micro-kernels.

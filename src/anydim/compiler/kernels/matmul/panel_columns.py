@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 from anydim.base.records import dataclass
 from anydim.compiler.kernels.matmul.window_geometry import Walk
 from anydim.compiler.kernels.schedule import ANY
-from anydim.compiler.kernels.versions import taken
+from anydim.compiler.kernels.versions import taken_where
 from anydim.sizes import NEVER, Condition, Size, as_size, at_least, ceil_div, maximum, minimum
 
 MAX_POSITIONS = 16  # maximum positions of an image computed by position, and elements of a channel
@@ -47,7 +47,7 @@ def joined_columns(
         return Columns(None, positions, NEVER, width, positions, extents, NEVER)
     fitting = by_position.where(max_width, as_size(max_width) // maximum(positions, 1))
     images = minimum(fitting, loop.extent)
-    joined = taken(version, "joined", at_least(images, 2), at_least(images, 1))
+    joined = taken_where(version, "joined", at_least(images, 2), at_least(images, 1))
     joined = by_position if version == BY_POSITION else joined
     few = minimum(
         positions, max(max_width, MAX_POSITIONS)

@@ -172,7 +172,7 @@ class LayerSizes(SizeParameters):
             raise InternalError(f"size '{name}' of a kernel is {known}, and also {size}")
         return ir.Var(ir.INDEX, name)
 
-    def known(self, name: str, size: Size, max_literal: int = 1) -> ir.Value:
+    def role_or_literal(self, name: str, size: Size, max_literal: int = 1) -> ir.Value:
         """Return a role, or a literal for a constant of at most `max_literal`."""
         constant = size.constant
         if constant is not None and abs(constant) <= max_literal:

@@ -161,7 +161,7 @@ class _Windows:
 
     def _size(self, name: str, size: Size, max_literal: int = 0) -> ir.Value:
         """Return a size by role; a constant up to `max_literal` is a literal."""
-        return self.sizes.known(f"x_{name}", size, max_literal)
+        return self.sizes.role_or_literal(f"x_{name}", size, max_literal)
 
     def rows(self) -> tuple[ir.Step, ...]:
         """Copy row by row; advances the indices of the output position from row to row."""

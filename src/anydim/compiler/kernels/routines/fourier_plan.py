@@ -231,21 +231,21 @@ def _store_pairs(
 ) -> None:
     """Store interleaved pairs; with `where`, lanes at `count` and above are masked."""
     real, imaginary = (part.as_(table.dtype) for part in value)
-    for start, vector in zip((0, real.type.lanes), interleaved(real, imaginary)):
+    for start, vector in zip((0, real.type.lanes), interleave(real, imaginary)):
         position = first * 2 + start
         mask = None if where is None else iota(real.type.lanes) < count * 2 - position
         table.store(position, vector, mask)
 
 
-def interleaved(left: ir.Value, right: ir.Value) -> tuple[ir.Value, ir.Value]:
+def interleave(left: ir.Value, right: ir.Value) -> tuple[ir.Value, ir.Value]:
     """Two vectors, interleaved lane by lane."""
     lanes = left.type.lanes
     order = [lane // 2 + lanes * (lane % 2) for lane in range(2 * lanes)]
     return shuffle(left, right, tuple(order[:lanes])), shuffle(left, right, tuple(order[lanes:]))
 
 
-def deinterleaved(low: ir.Value, high: ir.Value) -> Complex:
-    """The inverse of `interleaved`."""
+def deinterleave(low: ir.Value, high: ir.Value) -> Complex:
+    """The inverse of `interleave`."""
     lanes = low.type.lanes
     even = tuple(range(0, 2 * lanes, 2))
     return shuffle(low, high, even), shuffle(low, high, tuple(lane + 1 for lane in even))

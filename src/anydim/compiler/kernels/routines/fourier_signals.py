@@ -10,7 +10,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.writer import Buffer
 from anydim.compiler.kernels.ir import constant, greatest, iota, least, select
-from anydim.compiler.kernels.routines.fourier_plan import deinterleaved, interleaved
+from anydim.compiler.kernels.routines.fourier_plan import deinterleave, interleave
 from anydim.compiler.kernels.routines.fourier_steps import Numbers, WithinTransform
 from anydim.compiler.kernels.routines.ir_builder import Code
 from anydim.compiler.kernels.routines.stockham import Complex, product
@@ -120,7 +120,7 @@ class Signal:
             x.load(first * 2 + n * lanes, lanes, iota(lanes) < remaining * 2 - n * lanes).as_(wide)
             for n in range(2)
         )
-        return deinterleaved(low, high)
+        return deinterleave(low, high)
 
     def _gather(self, x: Buffer, number: ir.Value, inside: ir.Value, limit: ir.Value) -> Complex:
         code, lines = self.code, self.geometry.x
@@ -189,7 +189,7 @@ class Signal:
         count = code.let(least(valid, code.size(self.geometry.made) - first))
         parts = [code.let(part.as_(self.dtype)) for part in value[: lines.parts]]
         if lines.contiguous:
-            vectors = parts if lines.parts == 1 else interleaved(*parts)
+            vectors = parts if lines.parts == 1 else interleave(*parts)
             for n, vector in enumerate(vectors):
                 start, rest = n * self.lanes, count * lines.parts - n * self.lanes
                 y.store(first * lines.parts + start, vector, iota(self.lanes) < code.let(rest))
@@ -248,6 +248,6 @@ class Chirp(Signal):
     def keep(self, first: ir.Value, value: Complex, valid: ir.Value) -> None:
         """Store its transform, divided by the number of elements, in the table."""
         count = self.plan.worked.as_(self.emitter.dtype)
-        for n, vector in enumerate(interleaved(value[0] / count, value[1] / count)):
+        for n, vector in enumerate(interleave(value[0] / count, value[1] / count)):
             position, rest = first * 2 + n * self.lanes, valid * 2 - n * self.lanes
             self.plan.kernel.store(position, vector, iota(self.lanes) < self.code.let(rest))

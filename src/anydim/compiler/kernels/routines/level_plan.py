@@ -83,7 +83,7 @@ class Layout:
 
     # ---- values from callers -------------------------------------------------------------------
 
-    def passed(self, definition: int) -> bool:
+    def gets_values(self, definition: int) -> bool:
         """Whether calls of a definition get values of their own."""
         return bool(self.plan["cycles"][self.plan["definitions"][definition]["cycle"]]["passed"])
 
@@ -155,7 +155,7 @@ class Layout:
                 found += [(word, number, call) for word in words]
             found += [("field", number, field) for field in range(len(case["fields"]))]
             found += [("node", number, node) for node in range(len(case["nodes"]))]
-            words = ("site", "row") if self.passed(case["definition"]) else ()
+            words = ("site", "row") if self.gets_values(case["definition"]) else ()
             if number in self.going_down(self.cycle_of(number)):
                 words = ("site", "row", "down_call", "down_site", "down_row")
             found += [(word, number) for word in words]
@@ -178,7 +178,7 @@ class Bounds:
     def several(self, number: int) -> bool:
         """Whether a definition has several structures, or gets values: nodes do not tell a call."""
         kinds = self.layout.plan["definitions"][number]["types"]
-        return len(kinds) > 1 or self.layout.passed(number)
+        return len(kinds) > 1 or self.layout.gets_values(number)
 
     def definition(self, number: int) -> Size:
         """The number of calls of a definition.

@@ -73,14 +73,14 @@ class _Numbering:
         first = self.plan["types"][kind][0]
         return sum(self.counts[first : first + constructor])
 
-    def decided(self, definition: int, nodes: Sequence[int]) -> int:
+    def decide(self, definition: int, nodes: Sequence[int]) -> int:
         decision = self.plan["definitions"][definition]["decision"]
         while not isinstance(decision, int):
             node = self.at(decision["path"], nodes)
             decision = decision["cases"][self.constructor(decision["type"], node)[0]]
         return int(decision)
 
-    def opened(self, key: tuple[int, ...]) -> None:
+    def open_call(self, key: tuple[int, ...]) -> None:
         """Find the calls that a call makes: the number in its case, and their keys.
 
         A key is a definition and nodes, and a number of its own for a call that gets values.
@@ -96,7 +96,7 @@ class _Numbering:
                 found.append((number, (call["definition"], child)))
         for position in reversed(range(len(found))):
             number, inner = found[position]
-            if self.layout.passed(inner[0]):
+            if self.layout.gets_values(inner[0]):
                 inner = (*inner, len(self.caller))
                 found[position] = number, inner
                 self.caller[inner] = number, key
@@ -122,7 +122,7 @@ class _Numbering:
 
     def run(self) -> None:
         try:
-            order = self.ordered()
+            order = self.order_calls()
         except _Outside:
             self.fault = OUTSIDE
             order = []
@@ -146,7 +146,7 @@ class _Numbering:
             for (case, number), count in found.items()
         )
 
-    def ordered(self) -> list[tuple[int, ...]]:
+    def order_calls(self) -> list[tuple[int, ...]]:
         """All calls, those that a call makes before it."""
         order = []
         roots = list(zip(*(self.arrays[number] for number in self.plan["roots"])))
@@ -166,8 +166,8 @@ class _Numbering:
                 self.fault = SHARED
                 return []
             self.level[key] = -1
-            self.case[key] = self.decided(key[0], key[1:])
-            self.opened(key)
+            self.case[key] = self.decide(key[0], key[1:])
+            self.open_call(key)
             for _, inner in reversed(list(self.calls(key))):
                 if self.level.get(inner, 0) == -1:
                     self.fault = CYCLE
@@ -253,7 +253,7 @@ class _Numbering:
     ) -> None:  # fmt: skip
         """Which call in a case makes each call of a case."""
         definition = self.layout.cases[case]["definition"]
-        if not self.layout.passed(definition):
+        if not self.layout.gets_values(definition):
             return
         sites, made = self.layout.sites(definition), self.made
         for key in (k for (c, _), keys in members.items() if c == case for k in keys):

@@ -80,7 +80,7 @@ def _temporaries(bounds: Bounds) -> Iterator[Tensor]:
         most = max(len(layout.plan["definitions"][number]["types"]) for number in several)
         names += [f"node{n}" for n in range(most)]
         yield Tensor("slots", TensorType(int64, (bounds.slots,)))
-    if any(map(layout.passed, definitions)):
+    if any(map(layout.gets_values, definitions)):
         calls = max(len(case["calls"]) for case in layout.cases)
         names += ["depth", "caller", "number", "down", *(f"callee{n}" for n in range(calls))]
     for name in names:
@@ -110,7 +110,7 @@ class _Kernel:
         self.count = code.variable(0)  # of calls in order
         self.several = [bounds.several(n) for n in range(len(self.plan["definitions"]))]
         self.known = {n: code.variable(0) for n, each in enumerate(self.several) if each}
-        self.passed = [self.layout.passed(n) for n in range(len(self.several))]
+        self.passed = [self.layout.gets_values(n) for n in range(len(self.several))]
         self.deepest = {cycle: code.variable(-1) for cycle in self.layout.downs}
         self.waiting = code.variable(0)
 
@@ -541,7 +541,7 @@ class _Kernel:
             self.results["field", case, number][index] = row
         for number, path in enumerate(self.layout.cases[case]["nodes"]):
             self.results["node", case, number][index] = self.at(path, nodes)
-        if self.layout.passed(self.layout.cases[case]["definition"]):
+        if self.layout.gets_values(self.layout.cases[case]["definition"]):
             self._callers(call, case, index)
 
     def _callers(self, call: ir.Value, case: int, index: ir.Value) -> None:

@@ -234,4 +234,4 @@ class ParallelSort:
         with code.range(0, VALUES, lanes) as v:
             found = totals.load(v, lanes)
             most.set(select(found > most(), found, most()))
-        return code.let(most().combined("max").as_(int64).equals(length))
+        return code.let(most().reduce_lanes("max").as_(int64).equals(length))

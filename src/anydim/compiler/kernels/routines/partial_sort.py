@@ -66,8 +66,8 @@ class PartialSort:
             self.remaining.set(self.remaining() + above.flags.ones.as_(int64))
 
         code.sweep(0, count, lanes, take)
-        self.low.set(lowest().combined("min"))
-        self.end.set(highest().combined("max") + 1)
+        self.low.set(lowest().reduce_lanes("min"))
+        self.end.set(highest().reduce_lanes("max") + 1)
         self.wanted.set(greatest(most + (most >> 3), radix.FEW // 2))
 
     def following(self, count: ir.Value) -> tuple[Pairs, ir.Value]:

@@ -245,7 +245,7 @@ class Row(Columns):
     step = LANES
 
     def _total(self, chains: list[ir.Value]) -> ir.Value:
-        return self.code.let(super()._total(chains).combined(self.spec.function).spread(LANES))
+        return self.code.let(super()._total(chains).reduce_lanes(self.spec.function).spread(LANES))
 
     def _last(self, low: ir.Value, before: Sequence[Variable]) -> None:
         code, count = self.code, self.count

@@ -17,7 +17,7 @@ from dataclasses import replace
 from anydim.base.dtypes import int64
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import loop
-from anydim.compiler.kernels.codegen.reduction import accumulated, terms_of
+from anydim.compiler.kernels.codegen.reduction import accumulate, terms_of
 from anydim.compiler.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.compiler.kernels.codegen.vector_loops import first_lanes
 from anydim.compiler.kernels.flatten import own_address
@@ -191,13 +191,13 @@ class _FewCell(Cell):
         terms = terms_of(self.scope, body, function, dtype, self.setting.dtype(name))
         values = [self.scope.name(select(self.mask, term, neutral)) for term in terms]
         if self.few.free_order(name):
-            self.scope.steps.append(ir.Assign(register, accumulated(function, old, values)))
+            self.scope.steps.append(ir.Assign(register, accumulate(function, old, values)))
             return
 
         def add_rows(count: int) -> ir.Value:
             total: ir.Value = old
             for row in range(self.setting.lanes // count):
-                total = accumulated(
+                total = accumulate(
                     function, total, [self.few.row_of(v, row, count) for v in values]
                 )
             return total

@@ -126,7 +126,7 @@ def _elements_read(statement: Statement, kinds: Mapping[str, str]) -> tuple[str,
     return tuple(s for s in own_reads(statement, kinds) if kinds[s] == "element")
 
 
-def needed(
+def needed_elements(
     pass_number: int, statements: Mapping[str, Statement], kinds: Mapping[str, str],
     roots: Mapping[str, int], kept: Mapping[str, int],
 ) -> set[str]:  # fmt: skip

@@ -40,8 +40,8 @@ TEMPLATE = form_template(
     "pointwise", Pointwise, _form, lambda form, task: Pointwise(lanes_for(form, task.machine)),
     _lower, extends=True, same_bits=True,
     knobs={
-        "lanes": power_of_two(64).tried(4, 8, 16, everywhere=(4, 8, 16)),
-        "unroll": power_of_two(16).tried(1, 2, 4, 8, everywhere=(1, 2, 4, 8)),
+        "lanes": power_of_two(64).with_tries(4, 8, 16, everywhere=(4, 8, 16)),
+        "unroll": power_of_two(16).with_tries(1, 2, 4, 8, everywhere=(1, 2, 4, 8)),
         "version": VERSIONS,
     },
 )  # fmt: skip

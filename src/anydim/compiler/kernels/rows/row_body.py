@@ -14,18 +14,18 @@ from anydim.compiler.kernels.codegen.exact_division import (
     supports_exact_division,
 )
 from anydim.compiler.kernels.codegen.reduction import (
-    accumulated,
+    accumulate,
     accumulator_of,
     combine_pairwise,
     neutral_element,
     terms_of,
 )
 from anydim.compiler.kernels.codegen.scalar_lowering import Context, ScalarLowering
-from anydim.compiler.kernels.codegen.value_bounds import settled, shares
+from anydim.compiler.kernels.codegen.value_bounds import settled_peaks, shares
 from anydim.compiler.kernels.flatten import own_address
 from anydim.compiler.kernels.ir import constant, convert, number, operate, select
 from anydim.compiler.kernels.partial_rows import Part
-from anydim.compiler.kernels.rows.fusion_plan import Plan, needed
+from anydim.compiler.kernels.rows.fusion_plan import Plan, needed_elements
 from anydim.compiler.kernels.work_estimate import PIECE
 from anydim.lang.tree import Axis, Expr, Group, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import Affine, affine, reads, row_major_strides
@@ -105,7 +105,7 @@ class Setting:
         self.ahead = self._read_ahead()
         self.near = constant(0)  # whether rows are short enough to read ahead
         self.shares = self._shares()
-        self.settled = settled(form.group)
+        self.settled = settled_peaks(form.group)
 
     def value(self, size: Size) -> ir.Value:
         """A size as an int64 scalar."""
@@ -154,7 +154,7 @@ class Setting:
         if self.form.across or not self.form.outer or self.plan.passes < 2:
             return ()
         roots = {**self.plan.made, **self.plan.stored}
-        wanted = needed(0, self.statements, self.plan.kinds, roots, {})
+        wanted = needed_elements(0, self.statements, self.plan.kinds, roots, {})
         found: dict[tuple[str, Affine, Size], None] = {}
         for name in self.statements:
             for read in reads(self.statements[name].body) if name in wanted else ():
@@ -215,7 +215,7 @@ class Row:
     def end(self, pass_number: int) -> None:
         """Record the results of the reductions of a pass."""
         for name in self.setting.plan.made_by(pass_number):
-            total = self.combined(name)
+            total = self.combine_accumulators(name)
             self.know(name, self._with_pieces(name, total) if name in self.totals else total)
 
     def _with_pieces(self, name: str, last: ir.Value) -> ir.Value:
@@ -228,7 +228,7 @@ class Row:
         self.scope.steps += [ir.Declare(register, last), whole]
         return ir.Get(last.type, register)
 
-    def combined(self, name: str) -> ir.Value:
+    def combine_accumulators(self, name: str) -> ir.Value:
         """The accumulators of a reduction combined into one vector."""
         function, dtype = self.setting.accumulation(name)
         vector = ir.Type(dtype, self.setting.lanes)
@@ -239,7 +239,9 @@ class Row:
         for name in self.setting.plan.made_by(pass_number):
             start = self.setting.neutral(name)
             old = ir.Get(start.type, self.totals[name])
-            total = operate(self.setting.accumulation(name)[0], old, self.combined(name))
+            total = operate(
+                self.setting.accumulation(name)[0], old, self.combine_accumulators(name)
+            )
             scope.steps.append(ir.Assign(self.totals[name], total))
             scope.steps += [ir.Assign(each, start) for each in self.accumulators[name]]
 
@@ -249,7 +251,7 @@ class Row:
         vector = ir.Type(dtype, self.setting.lanes)
         total = self.scope.name(total)
         if not self.across and vector.lanes > 1:
-            total = self.scope.name(total.combined(function))
+            total = self.scope.name(total.reduce_lanes(function))
         self.known[name] = self.scope.name(convert(total, self.setting.dtype(name)))
         if name in self.common:
             common = ir.Get(bits_of(vector), self.common[name])
@@ -302,7 +304,9 @@ class Cell:
         plan = self.setting.plan
         roots = {**plan.made, **plan.stored}
         first = {name: kept.first for name, kept in plan.kept.items()}
-        wanted = needed(self.pass_number, self.setting.statements, plan.kinds, roots, first)
+        wanted = needed_elements(
+            self.pass_number, self.setting.statements, plan.kinds, roots, first
+        )
         for name in self.setting.statements:
             if name in wanted and first.get(name, self.pass_number) < self.pass_number:
                 self.element(name)
@@ -382,7 +386,7 @@ class Cell:
         old = ir.Get(ir.Type(dtype, self.setting.lanes), register)
         mask, own = None if self.row.across else self.mask, self.setting.dtype(name)
         terms = terms_of(self.scope, statement.body, function, dtype, own, mask)
-        self.scope.steps.append(ir.Assign(register, accumulated(function, old, terms)))
+        self.scope.steps.append(ir.Assign(register, accumulate(function, old, terms)))
         if name in self.row.common and len(terms) == 1:
             self._track_bits(self.row.common[name], *terms)
 

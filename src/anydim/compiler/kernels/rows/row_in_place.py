@@ -12,7 +12,7 @@ elements are loaded before any of it is stored.
 from __future__ import annotations
 
 from anydim.compiler.kernels.flatten import same_point
-from anydim.compiler.kernels.rows.fusion_plan import needed
+from anydim.compiler.kernels.rows.fusion_plan import needed_elements
 from anydim.compiler.kernels.rows.row_body import RowForm
 from anydim.lang.tree import Statement, Tensor
 from anydim.lang.tree.affine import reads
@@ -60,7 +60,9 @@ def _last_read(form: RowForm) -> dict[str, int]:
     kept = {name: each.first for name, each in plan.kept.items()}
     last: dict[str, int] = {}
     for pass_number in range(plan.passes):
-        for name in needed(pass_number, statements, plan.kinds, {**plan.made, **plan.stored}, kept):
+        for name in needed_elements(
+            pass_number, statements, plan.kinds, {**plan.made, **plan.stored}, kept
+        ):
             if kept.get(name, pass_number) >= pass_number:  # else the kept element is loaded
                 last.update((read.tensor, pass_number) for read in reads(statements[name].body))
     return last

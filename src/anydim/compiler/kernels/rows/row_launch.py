@@ -23,12 +23,18 @@ from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.kernels.ir import Operand
 from anydim.compiler.kernels.launch import Argument, Launch, Machine
 from anydim.compiler.kernels.operands import Operands
-from anydim.compiler.kernels.partial_rows import uncounted
+from anydim.compiler.kernels.partial_rows import uncounted_axes
 from anydim.compiler.kernels.rows.row_body import RowForm, Setting
 from anydim.compiler.kernels.rows.row_in_place import in_place
 from anydim.compiler.kernels.rows.row_passes import RowProgram, lookups
 from anydim.compiler.kernels.rows.row_versions import row_versions
-from anydim.compiler.kernels.rows.split_rows import SHARED, Parts, PhaseProgram, is_cut, shared
+from anydim.compiler.kernels.rows.split_rows import (
+    SHARED,
+    Parts,
+    PhaseProgram,
+    is_cut,
+    share_condition,
+)
 from anydim.compiler.kernels.schedule import ANY, any_version
 from anydim.compiler.kernels.versions import (
     Listed,
@@ -36,7 +42,7 @@ from anydim.compiler.kernels.versions import (
     Version,
     listed_versions,
     no_version,
-    taken,
+    taken_where,
     usable_versions,
     versioned_steps,
 )
@@ -75,7 +81,7 @@ def row_launch(
     lanes, unroll = schedule.lanes, schedule.unroll
     longest = bounds(form.lane.extent, box).high
     form = replace(form, pieces=bool(form.outer) and form.independent and longest > 2 * PIECE)
-    apart = shared(form, schedule.version, box, machine)
+    apart = share_condition(form, schedule.version, box, machine)
     form = replace(form, cut=is_cut(form, box))
     touched = Operands.of(form.group, form.expressions)
     context = _context(form, touched, machine, lanes)
@@ -84,7 +90,7 @@ def row_launch(
     if form.independent:
         heaviest = max(cost(statement.body) for statement in form.group.statements)
         pays = nontemporal_pays(machine, heaviest, moved, box)
-        past = taken(forced, NONTEMPORAL, pays, ALWAYS)
+        past = taken_where(forced, NONTEMPORAL, pays, ALWAYS)
         allow_nontemporal(context, past)
     program = RowProgram(Setting(form, context, lanes, unroll))
     found = row_versions(form, context, schedule, box)
@@ -120,7 +126,7 @@ def _list_versions(
 def _uncounted_axes(form: RowForm) -> dict[str, set[str]]:
     """The axes that do not multiply the operations of reductions over parts of rows."""
     rows = [axis.name for axis in form.outer]
-    return {name: uncounted(form.part(at), rows) for name, at in form.plan.made.items()}
+    return {name: uncounted_axes(form.part(at), rows) for name, at in form.plan.made.items()}
 
 
 @dataclass(frozen=True)
@@ -135,7 +141,7 @@ class RowPhase:
 
 def phases(form: RowForm, version: str, box: Box, machine: Machine) -> int:
     """The number of launches before a form's own launch, for rows that threads share; 0: none."""
-    if shared(form, version, box, machine) == NEVER:
+    if share_condition(form, version, box, machine) == NEVER:
         return 0
     outputs = {tensor.name for tensor in form.group.outputs}
     scalars = any(form.plan.kinds[name] != "element" for name in outputs)
@@ -149,7 +155,7 @@ def phase_launch(
     touched = Operands.of(form.group, form.expressions)
     context = _context(form, touched, machine, schedule.lanes)
     setting = Setting(form, context, schedule.lanes, schedule.unroll)
-    apart = shared(form, schedule.version, box, machine)
+    apart = share_condition(form, schedule.version, box, machine)
     parts = Parts.of(setting)
     program = PhaseProgram(setting, parts, schedule.phase)
     steps = program.steps()

@@ -140,7 +140,7 @@ class RowProgram:
         """Blocks of rows side by side, through transposed panels; see `short_rows.py`."""
         context = replace(self.setting.context, running=True, step=0)
         kernel, short = ScalarLowering(context), Short(self.setting)
-        kernel.steps += short.declared()
+        kernel.steps += short.declare_panels()
         with for_loop(kernel, STOP, START, self.setting.lanes, PART, "r") as (scope, first):
             short.block(
                 scope, first, lambda remaining: self._block(scope, first, remaining, False, 1)

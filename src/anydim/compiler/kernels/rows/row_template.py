@@ -103,8 +103,8 @@ def _lower_phase(
 
 
 _KNOBS = {
-    "lanes": power_of_two(64).tried(4, 8, 16),
-    "unroll": power_of_two(16).tried(1, 2, 4, 8),
+    "lanes": power_of_two(64).with_tries(4, 8, 16),
+    "unroll": power_of_two(16).with_tries(1, 2, 4, 8),
     "across": FLAG,
     "version": VERSIONS,
 }

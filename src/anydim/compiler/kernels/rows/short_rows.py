@@ -117,7 +117,7 @@ class Short:
         for name in panels.written:
             self._unpack(scope, name, first, remaining)
 
-    def declared(self) -> list[ir.Step]:
+    def declare_panels(self) -> list[ir.Step]:
         """Declarations of the panels."""
         count = max_columns(self.form, self.lanes) * self.lanes
         names = [each.tensor if isinstance(each, Read) else each for each in self.setting.panels]

@@ -78,7 +78,7 @@ def is_cut(form: RowForm, box: Box) -> bool:
     return along and fixed and fine and bounds(form.lane.extent, box).high > PIECE
 
 
-def shared(form: RowForm, version: str, box: Box, machine: Machine) -> Condition:
+def share_condition(form: RowForm, version: str, box: Box, machine: Machine) -> Condition:
     """Where threads share rows: where that pays, or wherever it is right if `version` is SHARED.
 
     Each phase processes several rows one after the other, so several rows are shared only if no
@@ -189,7 +189,7 @@ class PhaseProgram(RowProgram):
         lanes, steps = self.setting.lanes, row.scope.steps
         offset = row.scope.name(self.own * lanes)
         for name in self.plan.made_by(pass_number):
-            total = row.scope.name(row.combined(name))
+            total = row.scope.name(row.combine_accumulators(name))
             steps.append(ir.Store(self.parts.totals[name].name, offset, total))
             if name in self.parts.common:
                 tensor = self.parts.common[name]

@@ -13,7 +13,7 @@ from anydim.compiler.kernels.codegen.arithmetic import (
     round_down,
     split_index,
 )
-from anydim.compiler.kernels.codegen.context import compared
+from anydim.compiler.kernels.codegen.context import condition_flag
 from anydim.compiler.kernels.codegen.register_transpose import deinterleave, interleave_lanes
 from anydim.compiler.kernels.codegen.vector_loops import store_prefetches
 from anydim.compiler.kernels.ir import START, STOP, constant, greatest, least, select, variable
@@ -93,7 +93,7 @@ class Chunks(Squares):
         if not others:
             variant.lower(None)
             return
-        with self.code.when(compared(variant.when, self._compare_property)):
+        with self.code.when(condition_flag(variant.when, self._compare_property)):
             variant.lower(None)
         with self.code.otherwise():
             self._first_variant(others)

@@ -116,6 +116,6 @@ TEMPLATE = form_template(
     "transpose", Transposition, lambda task: form_of(task.group, task.box), _propose, _lower,
     same_bits=True,
     knobs={
-        "lanes": power_of_two(64).tried(4, 8, 16, everywhere=(4, 8, 16)), "version": VERSIONS,
+        "lanes": power_of_two(64).with_tries(4, 8, 16, everywhere=(4, 8, 16)), "version": VERSIONS,
     },
 )  # fmt: skip

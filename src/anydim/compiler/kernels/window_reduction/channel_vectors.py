@@ -198,7 +198,7 @@ def planes_of(group: Group, box: Box, lanes: int) -> Planes | None:
         if len({source.tensor for source in sources}) < len(sources) or None in found:
             continue
         made = replace(made, sources=sources)
-        return made if made.pays != NEVER and can_skip_taps(walked(made, form)) else None
+        return made if made.pays != NEVER and can_skip_taps(walk_strip(made, form)) else None
     return None
 
 
@@ -248,7 +248,7 @@ def _in_strips(
     )  # fmt: skip
 
 
-def walked(planes: Planes, form: Sliding, along: int = -2) -> Sliding:
+def walk_strip(planes: Planes, form: Sliding, along: int = -2) -> Sliding:
     """The form of a strip, channels last: windows walk along an axis, down a column by default.
 
     Taps that share their place off this axis are adjacent, as they are in bounds under the same

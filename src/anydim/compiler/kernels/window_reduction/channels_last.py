@@ -31,8 +31,12 @@ from anydim.compiler.kernels.codegen.vector_loops import (
 from anydim.compiler.kernels.ir import constant, greatest, least, select
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.matmul.epilogue import PRODUCT, Output
-from anydim.compiler.kernels.window_reduction.window_block import combined, is_neutral, start_of
-from anydim.compiler.kernels.window_reduction.window_columns import inside, narrowed
+from anydim.compiler.kernels.window_reduction.window_block import (
+    accumulate_tap,
+    is_neutral,
+    start_of,
+)
+from anydim.compiler.kernels.window_reduction.window_columns import inside, narrow_range
 from anydim.compiler.kernels.window_reduction.window_form import Limit, Sliding, Window
 from anydim.lang.tree import Axis, Expr, Index, Read
 from anydim.lang.tree.affine import Affine, operands, to_expr
@@ -244,7 +248,7 @@ class Row:
             for axis, span in spans.items():
                 last = last + Affine(rest.stride(axis) * span)
             bound = value(limit.extent) - self.scope.scalar(to_expr(last))
-            low, high = narrowed(
+            low, high = narrow_range(
                 self.scope, low, high, self.scope.scalar(to_expr(first)), bound, by
             )
         low = name(least(low, self.ends[1]))
@@ -293,7 +297,7 @@ class Row:
                 if self._spans_taps(limit, checked) and axis.name in limit.index.indices:
                     first = scope.scalar(to_expr(limit.index.without(axis.name)))
                     by = value(limit.index.stride(axis.name))
-                    span = narrowed(scope, *span, first, value(limit.extent) - first, by)
+                    span = narrow_range(scope, *span, first, value(limit.extent) - first, by)
             found.append((axis.name, *span))
         return found
 
@@ -336,7 +340,9 @@ class Row:
                             tap.know(
                                 window.read, self._load_window(own, window, first, position, loaded)
                             )
-                        found = combined(self.form, tap, expr, ir.Get(self.writer.vector, name))
+                        found = accumulate_tap(
+                            self.form, tap, expr, ir.Get(self.writer.vector, name)
+                        )
                         inner.steps += [*tap.steps, ir.Assign(name, found)]
 
     def _in_bounds(self, scope: ScalarLowering, limit: Limit) -> ir.Value:

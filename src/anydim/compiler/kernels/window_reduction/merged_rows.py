@@ -179,7 +179,7 @@ class MergedColumns(Columns):
             self.offsets[strides] = self.scope.name(row + column)
         return self.offsets[strides]
 
-    def known(self, scope: ScalarLowering) -> dict[str, ir.Value]:
+    def pseudo_tensors(self, scope: ScalarLowering) -> dict[str, ir.Value]:
         first = splat(scope.indices[self.image.rows.name], self.setting.lanes)
         row, column = (convert(lane_index, int64) for lane_index in (self.row, self.column))
         return {ROW: scope.name(first + row), COLUMN: scope.name(column)}

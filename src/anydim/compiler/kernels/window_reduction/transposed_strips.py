@@ -43,7 +43,7 @@ from anydim.compiler.kernels.window_reduction.channel_vectors import (
     STRIP,
     Planes,
     Source,
-    walked,
+    walk_strip,
 )
 from anydim.compiler.kernels.window_reduction.channels_last import AcrossWriter, Part, Row
 from anydim.compiler.kernels.window_reduction.window_form import Sliding, Window
@@ -64,7 +64,7 @@ class PlanesWriter(AcrossWriter):
         types = {**touched.types, PRODUCT: TensorType(planes.form.dtype, ())}
         context = Context(types, self.sizes, machine, touched.buffers)
         positions = _POSITIONS if machine.registers >= 32 else _POSITIONS // 2
-        super().__init__(walked(planes, planes.form), planes.lanes, positions, context, machine)
+        super().__init__(walk_strip(planes, planes.form), planes.lanes, positions, context, machine)
         self.slots: dict[str, Size] = {}
         self.scratch_vectors = as_size(0)
         held = {source.tensor: source.held for source in planes.sources}
@@ -78,9 +78,9 @@ class PlanesWriter(AcrossWriter):
         self.form = self._from_scratch(self.form)
         self.flat = copy(self)  # variant for images of few rows
         if self.form.loops:
-            self.flat.form = self._from_scratch(walked(planes, planes.looped))
+            self.flat.form = self._from_scratch(walk_strip(planes, planes.looped))
         else:
-            flat = walked(planes, planes.form, -1)
+            flat = walk_strip(planes, planes.form, -1)
             self.flat.form, self.flat.walk = self._from_scratch(flat), planes.image_axes[-1]
 
     def _from_scratch(self, form: Sliding) -> Sliding:

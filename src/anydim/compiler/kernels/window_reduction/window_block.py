@@ -12,7 +12,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import loop, near
 from anydim.compiler.kernels.codegen.reduction import (
-    accumulated,
+    accumulate,
     identity,
     is_product,
     neutral_element,
@@ -26,7 +26,7 @@ from anydim.compiler.kernels.window_reduction.window_columns import (
     Columns,
     Setting,
     inside,
-    narrowed,
+    narrow_range,
 )
 from anydim.compiler.kernels.window_reduction.window_form import Limit, Sliding, Window
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Literal, Read
@@ -121,7 +121,7 @@ class Block:
             alone = not moving & set(limit.index.indices) and (by.constant or 0) > 0
             if alone and self.cells[0].columns.uniform(limit) and limit not in self.known:
                 first = scope.scalar(to_expr(limit.index.without(axis.name)))
-                span = narrowed(scope, *span, first, value(limit.extent) - first, value(by))
+                span = narrow_range(scope, *span, first, value(limit.extent) - first, value(by))
                 self.known |= {limit}
         return span
 
@@ -142,7 +142,7 @@ class Block:
 
         def rows(tap: Tap) -> Rows:
             return tuple(
-                tuple(limit.moved(*cell.by or ("", 0)) for limit in self._uniform(cell, window))
+                tuple(limit.shift(*cell.by or ("", 0)) for limit in self._uniform(cell, window))
                 for window in tap[1][1]
             )
 
@@ -158,7 +158,7 @@ class Block:
         """The limits to check before a window is read."""
         cell = self.cells[copy]
         found = (limit for limit in self._uniform(cell, window) if limit not in self.known)
-        return tuple(limit.moved(*cell.by or ("", 0)) for limit in found)
+        return tuple(limit.shift(*cell.by or ("", 0)) for limit in found)
 
     def _accumulate_taps(
         self, taps: Sequence[Tap], to_check: Sequence[tuple[Limit, ...]],
@@ -194,7 +194,7 @@ class Block:
                     value = scope.value(default, self._dtype(window))
                 scope.know(window.read, value)
             old = ir.Get(self.vector, self.registers[copy])
-            found = combined(self.setting.form, scope, expr, old)
+            found = accumulate_tap(self.setting.form, scope, expr, old)
             steps.append(ir.Assign(self.registers[copy], found))
         return steps
 
@@ -216,7 +216,7 @@ class Block:
         context, cell = self.setting.context, self.cells[copy]
         total = ir.Var(self.vector, context.fresh())
         at = self._inner(self.scope, cell)
-        known = {**cell.columns.known(at), PRODUCT: total}
+        known = {**cell.columns.pseudo_tensors(at), PRODUCT: total}
         scope = self._inner(
             self.scope, cell, local=lambda read: known.get(read.tensor), answers=frozenset(known)
         )
@@ -247,7 +247,7 @@ class Block:
         )
         window = replace(window, limits=limits, beyond=())
         if cell.by is not None:
-            window, home = window.moved(*cell.by), 0
+            window, home = window.shift(*cell.by), 0
         read = window.read
         key = (read.tensor, read.default, window.address, window.stride, window.limits)
         same = (*key, id(cell.columns), home)
@@ -356,9 +356,9 @@ def _common(form: Sliding) -> Iterator[Limit]:
             yield limit
 
 
-def combined(form: Sliding, scope: ScalarLowering, expr: Expr, old: ir.Value) -> ir.Value:
+def accumulate_tap(form: Sliding, scope: ScalarLowering, expr: Expr, old: ir.Value) -> ir.Value:
     """The accumulator combined with the value of one tap."""
-    return accumulated(
+    return accumulate(
         form.combine, old, terms_of(scope, expr, form.combine, form.dtype, form.dtype)
     )
 

@@ -80,7 +80,7 @@ class Columns:
             by = value(limit.index.stride(lane))
             first = home.scalar(to_expr(limit.index.without(lane)))
             first = home.name(first + at * by)
-            low, high = narrowed(home, low, high, first, value(limit.extent) - first, by)
+            low, high = narrow_range(home, low, high, first, value(limit.extent) - first, by)
         if spread > 1:
             behind = (high - 1) * spread + 1
             high, low = home.name(greatest(behind, 0)), home.name(low * spread)
@@ -98,7 +98,7 @@ class Columns:
         """The lanes of a window, from offset `start` on."""
         return ir.Load(vector, self.setting.buffer(window), start, mask)
 
-    def known(self, scope: ScalarLowering) -> dict[str, ir.Value]:
+    def pseudo_tensors(self, scope: ScalarLowering) -> dict[str, ir.Value]:
         """Values of pseudo-tensors that an output may read."""
         return {}
 
@@ -113,7 +113,7 @@ def inside(scope: ScalarLowering, limit: Limit) -> ir.Value:
     return scope.name((at >= 0) & (at < scope.context.sizes.value(limit.extent)))
 
 
-def narrowed(
+def narrow_range(
     scope: ScalarLowering,
     low: ir.Value,
     high: ir.Value,

@@ -37,7 +37,7 @@ class Limit:
     index: Affine
     extent: Size
 
-    def moved(self, axis: str, by: int) -> Limit:
+    def shift(self, axis: str, by: int) -> Limit:
         """The limit moved along an axis."""
         return Limit(_shift_affine(self.index, axis, by), self.extent) if by else self
 
@@ -55,12 +55,12 @@ class Window:
     limits: tuple[Limit, ...]
     beyond: tuple[Limit, ...] = ()
 
-    def moved(self, axis: str, by: int) -> Window:
+    def shift(self, axis: str, by: int) -> Window:
         """The window of a position further along an axis."""
         if not by:
             return self
         limits, beyond = (
-            tuple(limit.moved(axis, by) for limit in found) for found in (self.limits, self.beyond)
+            tuple(limit.shift(axis, by) for limit in found) for found in (self.limits, self.beyond)
         )
         return Window(self.read, _shift_affine(self.address, axis, by), self.stride, limits, beyond)
 

@@ -158,8 +158,8 @@ def _launch(
 
 
 _KNOBS = {
-    "lanes": power_of_two(64, 2).tried(4, 8, 16, everywhere=(4, 8, 16)),
-    "vectors": between(1, 8).tried(1, 2, 3, 4, everywhere=(1, 2, 3, 4)),
+    "lanes": power_of_two(64, 2).with_tries(4, 8, 16, everywhere=(4, 8, 16)),
+    "vectors": between(1, 8).with_tries(1, 2, 3, 4, everywhere=(1, 2, 3, 4)),
     "version": VERSIONS,
 }
 TEMPLATE = Template("window_reduction", Slide, match, lower, keeps=True, knobs=_KNOBS)

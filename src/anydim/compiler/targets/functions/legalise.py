@@ -15,7 +15,7 @@ from anydim.base.dtypes import DType, float16, float32
 from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir import apply
-from anydim.compiler.kernels.ir.steps import assigned
+from anydim.compiler.kernels.ir.steps import assigned_registers
 from anydim.compiler.targets.functions.conversions import expand_conversion, to_flag
 from anydim.compiler.targets.functions.expansions import expansion
 from anydim.compiler.targets.functions.exponential import multiply_gate
@@ -194,7 +194,7 @@ class _Legaliser:
         writer = self.writer
         if not writer.constants and not writer.quotients:
             return
-        for name in assigned(steps):
+        for name in assigned_registers(steps):
             writer.constants.pop(name, None)
             writer.quotients.pop(name, None)
 

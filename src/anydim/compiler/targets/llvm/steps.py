@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from anydim.base.dtypes import boolean
 from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
-from anydim.compiler.kernels.ir.steps import assigned
+from anydim.compiler.kernels.ir.steps import assigned_registers
 from anydim.compiler.targets.llvm.emitter import Emitter, Module
 from anydim.compiler.targets.llvm.spelling import memory_text, suffix, symbol, type_text
 from anydim.compiler.targets.llvm.threads import atomic, fence, pause
@@ -154,7 +154,7 @@ class Steps:
         before = emitter.reserve()
         emitter.jump(body)
         emitter.start(body)
-        changed = [n for n in dict.fromkeys(assigned(step.body)) if n in values.registers]
+        changed = [n for n in dict.fromkeys(assigned_registers(step.body)) if n in values.registers]
         outside = {name: values.registers[name] for name in changed}
         phis = emitter.reserve()
         with emitter.scope(), emitter.scope(before), self._local_registers():
@@ -199,7 +199,7 @@ class Steps:
         before = emitter.reserve()
         emitter.jump(body)
         emitter.start(body)
-        changed = [n for n in dict.fromkeys(assigned(step.body)) if n in values.registers]
+        changed = [n for n in dict.fromkeys(assigned_registers(step.body)) if n in values.registers]
         outside = {name: values.registers[name] for name in changed}
         phis = emitter.reserve()
         with emitter.scope(), emitter.scope(before), self._local_registers():

@@ -71,7 +71,7 @@ class Buckets(Strategy):
         """All combinations of buckets of the named dims."""
         return (dict(zip(self.sizes, values)) for values in product(*self.sizes.values()))
 
-    def filled(self, cuts: Cuts) -> Buckets:
+    def fill_buckets(self, cuts: Cuts) -> Buckets:
         if not self.profile:
             return self
         found = cuts(self.profile, self.sizes, self.count)

@@ -94,11 +94,11 @@ class Strategy:
         """The conditions on sizes by which it chooses, the outermost first."""
         return iter(())
 
-    def chosen(self, holds: Callable[[str], bool]) -> Strategy:
+    def choose_leaf(self, holds: Callable[[str], bool]) -> Strategy:
         """The strategy that it combines, taken where `holds` decides each condition."""
         return self
 
-    def filled(self, cuts: Cuts) -> Strategy:
+    def fill_buckets(self, cuts: Cuts) -> Strategy:
         """The strategy with the sizes of buckets that a profile completes."""
         return self
 

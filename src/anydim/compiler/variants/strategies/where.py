@@ -81,11 +81,11 @@ class Where(Strategy):
         yield from self.then.conditions()
         yield from self.else_.conditions()
 
-    def chosen(self, holds: Callable[[str], bool]) -> Strategy:
-        return (self.then if holds(self.condition) else self.else_).chosen(holds)
+    def choose_leaf(self, holds: Callable[[str], bool]) -> Strategy:
+        return (self.then if holds(self.condition) else self.else_).choose_leaf(holds)
 
-    def filled(self, cuts: Cuts) -> Where:
-        return Where(self.condition, self.then.filled(cuts), self.else_.filled(cuts))
+    def fill_buckets(self, cuts: Cuts) -> Where:
+        return Where(self.condition, self.then.fill_buckets(cuts), self.else_.fill_buckets(cuts))
 
     def __str__(self) -> str:
         return f"where({text_of(self.condition)}, {self.then}, else_={self.else_})"

@@ -96,7 +96,7 @@ class MainWriter(OperandLayout):
             made.append(self.epilogue)
         if self.form.windows is not None:
             given = self.form.windows, self.form.dtype, self.tile.lanes, self.sizes
-            self.windows = self.sized(lambda: window_function(*given))
+            self.windows = self.with_all_sizes(lambda: window_function(*given))
             made.insert(0, self.windows)
         return made
 
@@ -273,7 +273,7 @@ class MainWriter(OperandLayout):
         if target is not None:
             buffer = self.buffers[target.tensor]
             return ir.Address(buffer, LOOP.sums_at), self.c_row
-        at = self.sizes.known("sums_offset", self.scratch_layout.sums_offset)
+        at = self.sizes.role_or_literal("sums_offset", self.scratch_layout.sums_offset)
         return ir.Address("scratch", at), self.block_columns
 
     def _given_once(self) -> list[ir.Step]:
@@ -355,7 +355,7 @@ class MainWriter(OperandLayout):
             return Start(ir.Address("zeros", constant(0)), constant(0), constant(0))
         form = address(read, self.group.type_of(read.tensor).shape)
         assert form is not None
-        row = self.sizes.known("start_row", form.stride("m"))
+        row = self.sizes.role_or_literal("start_row", form.stride("m"))
         before = self.start_of("start", form.constant, lambda w: form.stride(w.name))
         at = before + LOOP.row0 * row + LOOP.column0
         return Start(ir.Address(self.buffers[read.tensor], at), row, constant(1))

@@ -33,7 +33,7 @@ from anydim.compiler.kernels.matmul.schedules import Contraction
 from anydim.compiler.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, work_of
 from anydim.compiler.kernels.schedule import ANY
 from anydim.compiler.kernels.template import Task, form_template
-from anydim.compiler.kernels.versions import taken
+from anydim.compiler.kernels.versions import taken_where
 from anydim.runtime.panels import Panels
 from anydim.sizes import (
     NEVER,
@@ -89,13 +89,13 @@ def _lower(form: ContractionForm, schedule: Contraction, task: Task) -> Launch:
 
 _KNOBS = {
     **TILE_KNOBS,
-    "rows": TILE_KNOBS["rows"].tried(2, 3, 4, 6, 8, 10, 12),
-    "unroll": TILE_KNOBS["unroll"].tried(1, 2, 4),
+    "rows": TILE_KNOBS["rows"].with_tries(2, 3, 4, 6, 8, 10, 12),
+    "unroll": TILE_KNOBS["unroll"].with_tries(1, 2, 4),
     "block_k": multiple(8, 8, 1 << 20),
-    "block_columns_bytes": between(1, 1 << 30).tried(
+    "block_columns_bytes": between(1, 1 << 30).with_tries(
         everywhere=tuple(n << 15 for n in (1, 2, 3, 4, 6, 8, 16))
     ),
-    "block_rows_bytes": between(1, 1 << 30).tried(
+    "block_rows_bytes": between(1, 1 << 30).with_tries(
         everywhere=tuple(3 << n for n in (15, 16, 17, 18, 19))
     ),
     "version": VERSIONS,
@@ -151,7 +151,7 @@ def _tall(form: ContractionForm, version: str, tile: Tile, machine: Machine) -> 
     if not form.copies_a and row is not None and row * form.dtype.bytes % _PAGE == 0:
         max_rows = max(min(max_rows, machine.l1_bytes // _PAGE - 1), tile.rows)
     when = at_least(form.m.extent, tile.rows + 1) & at_most(form.m.extent, max_rows)
-    return taken(version, TALL, when)
+    return taken_where(version, TALL, when)
 
 
 def _partition(

@@ -70,11 +70,11 @@ class OperandLayout(Blocked):
 
     @property
     def all_rows(self) -> ir.Value:
-        return self.sizes.known("all_rows", self.form.m.extent)
+        return self.sizes.role_or_literal("all_rows", self.form.m.extent)
 
     @property
     def all_columns(self) -> ir.Value:
-        return self.sizes.known("all_columns", self.form.n.extent)
+        return self.sizes.role_or_literal("all_columns", self.form.n.extent)
 
     @property
     def all_k(self) -> ir.Value:
@@ -115,7 +115,7 @@ class OperandLayout(Blocked):
 
     def start_of(self, name: str, start: Size, stride: Callable[[MatrixWalk], Size]) -> ir.Value:
         """Return the offset of the loops' current iteration in the operand `name`."""
-        known = self.sizes.known
+        known = self.sizes.role_or_literal
         parts = [variable(w.name) * known(f"{name}_{w.name}", stride(w)) for w in self.form.loops]
         return index_sum(known(f"{name}_start", start), *parts)
 
@@ -133,12 +133,12 @@ class OperandLayout(Blocked):
     @property
     def b_column(self) -> ir.Value:
         """Elements between the columns of B."""
-        return self.sizes.known("b_column", self.form.n.b)
+        return self.sizes.role_or_literal("b_column", self.form.n.b)
 
     @property
     def b_step(self) -> ir.Value:
         """Elements between consecutive k of B."""
-        return self.sizes.known("b_step", self.form.k.b)
+        return self.sizes.role_or_literal("b_step", self.form.k.b)
 
     def first_row(self, tile: ir.Value) -> ir.Value:
         return tile * LOOP.even + least(tile, LOOP.taller)
@@ -153,7 +153,7 @@ class OperandLayout(Blocked):
         """
         if not (self.scratch_layout.holds_a or self.interleaves):
             return []
-        known, form, lanes = self.sizes.known, self.form, self.tile.lanes
+        known, form, lanes = self.sizes.role_or_literal, self.form, self.tile.lanes
         rows = self.first_row(LOOP.tile1) - LOOP.first_row
         first = let(LOOP.first_row, self.first_row(LOOP.tile0))
         if self.interleaves:
@@ -217,7 +217,7 @@ class OperandLayout(Blocked):
 
     def _panels(self) -> ir.Step:
         """Pack the panels of a block of B, for every piece of k."""
-        form, known, lanes = self.form, self.sizes.known, self.tile.lanes
+        form, known, lanes = self.form, self.sizes.role_or_literal, self.tile.lanes
         columns, width, length = LOOP.width, constant(lanes), self.all_k
         padded = round_down(columns + (lanes - 1), lanes)
         offset: ir.Value = self._b_offset
@@ -263,7 +263,7 @@ class OperandLayout(Blocked):
     @property
     def _b_offset(self) -> ir.Value:
         """Byte offset of B in scratch."""
-        return self.sizes.known("b_offset", self.scratch_layout.b_offset)
+        return self.sizes.role_or_literal("b_offset", self.scratch_layout.b_offset)
 
     @property
     def a_row(self) -> ir.Value:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import loop
-from anydim.compiler.kernels.codegen.context import compared
+from anydim.compiler.kernels.codegen.context import condition_flag
 from anydim.compiler.kernels.ir import constant, least, let
-from anydim.compiler.kernels.matmul.blocked_loops import nested
+from anydim.compiler.kernels.matmul.blocked_loops import nest_levels
 from anydim.compiler.kernels.matmul.contraction.contraction_loops import MainWriter
 from anydim.compiler.kernels.matmul.contraction.contraction_variables import LOOP
 from anydim.compiler.kernels.matmul.contraction.interleaved_accumulators import (
@@ -35,7 +35,7 @@ from anydim.compiler.kernels.matmul.register_tile import store_scalar
 from anydim.compiler.kernels.matmul.window_geometry import ALL_TAPS
 from anydim.compiler.kernels.matmul.work_partition import RECTANGLE
 from anydim.compiler.kernels.schedule import ANY
-from anydim.compiler.kernels.versions import Listed, checked_version, taken
+from anydim.compiler.kernels.versions import Listed, checked_version, taken_where
 from anydim.sizes import ALWAYS, NEVER, Condition, Size, as_size, at_most, exactly
 
 DONE = "done"  # iterations of the loop that a rectangle has processed
@@ -68,7 +68,7 @@ class ContractionWriter(MainWriter):
         ways = [way for way in found if version in (ANY, way.name)]
         at = self.a_at()
         for way in reversed(ways):
-            used = compared(way.when, self._compare_role)
+            used = condition_flag(way.when, self._compare_role)
             used = used & self.interleaved if way.interleaved else used
             steps = [at, ir.If(used, tuple(way.steps), tuple(s for s in steps if s != at))]
         self.versions = self._list_versions(ways)
@@ -95,7 +95,7 @@ class ContractionWriter(MainWriter):
         ]
         skipping = NEVER if valid_taps_of(form.windows, form.k.extent) is None else ALWAYS
         others = (
-            (ALL_TAPS, taken(self.schedule.version, ALL_TAPS, NEVER, skipping)),
+            (ALL_TAPS, taken_where(self.schedule.version, ALL_TAPS, NEVER, skipping)),
             (BY_POSITION, form.position_when), (INTERLEAVED, long), (TALL, self.blocks.tall),
             ("panels", ALWAYS),
         )  # fmt: skip
@@ -152,7 +152,7 @@ def vector_ways(writer: MainWriter) -> list[Way]:
 
 def _small(writer: MainWriter) -> Way:
     """Return the version for small matrices, for all remaining pairs; see `vector_ways`."""
-    form, known, lanes = writer.form, writer.sizes.known, writer.tile.lanes
+    form, known, lanes = writer.form, writer.sizes.role_or_literal, writer.tile.lanes
     (walk,), target = form.loops, writer.target
     assert target is not None
     library = small_library(lanes, form.dtype, form.n.b == 1)
@@ -212,7 +212,7 @@ def _whole_k(writer: MainWriter, function: str) -> list[ir.Step]:
         let(LOOP.b_at, start + columns),
         let(LOOP.chunk, writer.all_k),
         *writer.group_sizes(),
-        *nested(writer.tiles(function)),
+        *nest_levels(writer.tiles(function)),
     ]
 
 
@@ -230,7 +230,7 @@ def _transposed_product(writer: MainWriter, function: str) -> list[ir.Step]:
         let(LOOP.column0, constant(0)),
         let(LOOP.width, constant(1)),
         store_scalar("k", writer.all_k),
-        store_scalar("b_panel", writer.sizes.known("a_step", form.k.a)),
+        store_scalar("b_panel", writer.sizes.role_or_literal("a_step", form.k.a)),
         store_scalar("init_step", constant(0)),
         loop(
             LOOP.row0, first, stop, WIDE,

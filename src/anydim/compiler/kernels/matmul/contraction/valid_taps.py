@@ -43,7 +43,7 @@ class ValidTaps:
 
         Both are past the last k-step where no row has a valid tap.
         """
-        known, bound = sizes.known, self.bound
+        known, bound = sizes.role_or_literal, self.bound
         extent, inner = known("seen_places", self.extent), known("seen_rows", self.inner)
         taps, steps = known("seen_taps", self.taps, SMALL), sizes.role("seen_steps", self.steps)
         stride, spread = (

@@ -22,7 +22,7 @@ from anydim.compiler.kernels.matmul.panel_columns import (
 from anydim.compiler.kernels.matmul.schedules import Convolution
 from anydim.compiler.kernels.matmul.tile_epilogue import TileEpilogue
 from anydim.compiler.kernels.matmul.window_geometry import Bound
-from anydim.compiler.kernels.versions import taken
+from anydim.compiler.kernels.versions import taken_where
 from anydim.lang.tree.affine import affine
 from anydim.sizes import (
     NEVER,
@@ -85,7 +85,7 @@ def _used_by_position(
     few = at_least(form.columns, 1) & at_most(form.columns, MAX_POSITIONS)
     right = few & at_most(elements, MAX_POSITIONS) & at_least(images, 2)
     when = few & full & at_least(images, lanes * 3 // 4)
-    return taken(schedule.version, BY_POSITION, when, right)
+    return taken_where(schedule.version, BY_POSITION, when, right)
 
 
 def dimension_stride(form: Windows, bound: Bound) -> Size | None:

@@ -36,7 +36,7 @@ from anydim.compiler.kernels.matmul.matmul_kernel import call, roles_of
 from anydim.compiler.kernels.matmul.panel_columns import BY_POSITION
 from anydim.compiler.kernels.matmul.window_geometry import ALL_TAPS, LayerSizes
 from anydim.compiler.kernels.matmul.work_partition import RECTANGLE
-from anydim.compiler.kernels.versions import Listed, checked_version, taken
+from anydim.compiler.kernels.versions import Listed, checked_version, taken_where
 from anydim.lang.tree import Group
 from anydim.sizes import ALWAYS, NEVER, Condition, Size, product
 
@@ -84,7 +84,7 @@ class ConvolutionWriter(Blocked):
         self.rows = []
         if plan.runs_by_position:
             own = plan.given, self.sizes, plan.tile.lanes, plan.panel_row
-            self.rows = [self.sized(partial(rows_function, *own))]
+            self.rows = [self.with_all_sizes(partial(rows_function, *own))]
         made = *self.windows, *self.buffer_steps.functions, *self.weights.functions, *self.rows
         return [*made] if epilogue is None else [epilogue, *made]
 
@@ -96,7 +96,7 @@ class ConvolutionWriter(Blocked):
         return checked_version(self.plan.schedule.version, (
             (BY_POSITION, columns.by_position), ("joined", columns.joined),
             ("line_buffer", buffered), ("merged_rows", self.merging),
-            (ALL_TAPS, taken(self.plan.schedule.version, ALL_TAPS, NEVER, skipping)),
+            (ALL_TAPS, taken_where(self.plan.schedule.version, ALL_TAPS, NEVER, skipping)),
             ("direct" if self.plan.schedule.direct else "panels", ALWAYS),
         ))  # fmt: skip
 
@@ -106,7 +106,7 @@ class ConvolutionWriter(Blocked):
         skips_taps = plan.valid_taps is not None
         given = self.form, self.sizes, plan.tile.lanes, plan.panel_row, plan.joins, skips_taps
         pack = WindowPack(*given)
-        windows = [self.sized(pack.function)]
+        windows = [self.with_all_sizes(pack.function)]
         if pack.transpose is not None:
             self.needs(pack.transpose)
         if can_merge(self.form):
@@ -114,7 +114,7 @@ class ConvolutionWriter(Blocked):
             merged = MergedPack(*given, x if plan.machine.permutes else None,
                                 plan.schedule.version, plan.machine.limits)  # fmt: skip
             self.merging, self.merges = merged.when, merged.used()
-            windows.append(self.sized(merged.function))
+            windows.append(self.with_all_sizes(merged.function))
         return windows
 
     def start(self) -> list[ir.Step]:

@@ -13,7 +13,7 @@ from anydim.compiler.kernels.matmul.convolution.batched_columns import (
     Columns,
     columns_of,
 )
-from anydim.compiler.kernels.matmul.convolution.cropped_taps import cropped
+from anydim.compiler.kernels.matmul.convolution.cropped_taps import crop_taps
 from anydim.compiler.kernels.matmul.convolution.line_buffer import LineBuffer, line_buffer_of
 from anydim.compiler.kernels.matmul.convolution.valid_taps import ValidTaps, rest_of, valid_taps_of
 from anydim.compiler.kernels.matmul.convolution_form import OuterLoop, Windows
@@ -175,7 +175,7 @@ def _line_buffer_bytes(machine: Machine) -> int:
 
 def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machine) -> Plan:
     """Return the plan of a group's convolution on a machine."""
-    form, epilogue, tile = cropped(given), tile_epilogue_of(given, group), schedule.tile
+    form, epilogue, tile = crop_taps(given), tile_epilogue_of(given, group), schedule.tile
     columns = columns_of(form, given, epilogue, schedule)
     copied, line_buffer = ALWAYS, None
     every = machine.max_lanes or schedule.version == ALL_TAPS

@@ -63,12 +63,12 @@ def _lower(form: Windows, schedule: Convolution, task: Task) -> Launch:
 
 _KNOBS = {
     **TILE_KNOBS,
-    "rows": TILE_KNOBS["rows"].tried(2, 4, 6, 8, 10, 12),
-    "unroll": TILE_KNOBS["unroll"].tried(1, 2, 4),
+    "rows": TILE_KNOBS["rows"].with_tries(2, 4, 6, 8, 10, 12),
+    "unroll": TILE_KNOBS["unroll"].with_tries(1, 2, 4),
     "chunk_k": multiple(8, 8, 1 << 20),
-    "block_panels": between(1, 1 << 10).tried(everywhere=(1, 2, 3, 4, 6, 8)),
-    "block_tiles": between(1, 1 << 10).tried(4, 16, 64, everywhere=(4, 8, 12, 16, 24, 32, 64)),
-    "direct": FLAG.tried(everywhere=(False, True)),
+    "block_panels": between(1, 1 << 10).with_tries(everywhere=(1, 2, 3, 4, 6, 8)),
+    "block_tiles": between(1, 1 << 10).with_tries(4, 16, 64, everywhere=(4, 8, 12, 16, 24, 32, 64)),
+    "direct": FLAG.with_tries(everywhere=(False, True)),
     "version": VERSIONS,
 }
 TEMPLATE = form_template(

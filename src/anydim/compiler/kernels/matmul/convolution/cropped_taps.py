@@ -25,7 +25,7 @@ from anydim.sizes import Size, as_size, ceil_div, maximum, minimum
 FIRST, KEPT = "first", "kept"  # of an axis of the window: the first valid tap, and their count
 
 
-def cropped(form: Windows) -> Windows:
+def crop_taps(form: Windows) -> Windows:
     """Return the form without the first and last taps of each axis that only read zeros."""
     for tap in form.taps:
         bounds = [bound for bound in form.bounds if bound.tap == tap.name]

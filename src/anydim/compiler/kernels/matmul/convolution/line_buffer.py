@@ -41,7 +41,7 @@ from anydim.compiler.kernels.matmul.matmul_kernel import call
 from anydim.compiler.kernels.matmul.register_tile import Tile
 from anydim.compiler.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.compiler.kernels.schedule import ANY
-from anydim.compiler.kernels.versions import taken
+from anydim.compiler.kernels.versions import taken_where
 from anydim.sizes import (
     NEVER,
     Condition,
@@ -179,7 +179,9 @@ def line_buffer_of(
     each_tap = rows + (_PACKED + masks) * (1 + dimensions[-1].step)
     packed = ceil_div(form.columns, tile.lanes) * each_tap * window
     used = condition(packed, ">", filled) & at_least(form.columns, tile.width // 2 + 1)
-    used = taken(version, "line_buffer", used & at_least(fitting, panels), at_least(fitting, 1))
+    used = taken_where(
+        version, "line_buffer", used & at_least(fitting, panels), at_least(fitting, 1)
+    )
     if window > _MAX_K or used == NEVER:
         return None
     return replace(buffer, used=used, panels=minimum(fitting, panels * PANELS))
@@ -406,7 +408,9 @@ def line_buffer_steps(
     if buffer is None:
         return LineBufferSteps(None, kernel.sizes, (), skips_taps)
     pack = LineBufferPack(form, buffer, kernel.sizes, skips_taps)
-    functions = tuple(kernel.sized(write) for write in (pack.function, pack.steps, pack.head))
+    functions = tuple(
+        kernel.with_all_sizes(write) for write in (pack.function, pack.steps, pack.head)
+    )
     for library in line_buffer_libraries(kernel.tile, form.dtype):
         kernel.needs(library)
     return LineBufferSteps(buffer, kernel.sizes, functions, skips_taps)

@@ -24,7 +24,7 @@ from anydim.compiler.kernels.matmul.convolution.convolution_variables import PAC
 from anydim.compiler.kernels.matmul.convolution_form import Windows
 from anydim.compiler.kernels.matmul.lane_select import SELECT_VECTORS, select_lanes, within_vectors
 from anydim.compiler.kernels.matmul.window_geometry import Bound, LayerSizes
-from anydim.compiler.kernels.versions import taken
+from anydim.compiler.kernels.versions import taken_where
 from anydim.sizes import Condition, Size, at_most, product
 
 _MAX_POSITIONS = 1 << 24  # maximum positions along an axis and of the outer axes: they are int32
@@ -61,7 +61,7 @@ class MergedPack(WindowPack):
         self.elements = elements if self.gathered and form.dtype.bits == 32 else None
         self.whole = ir.Type(int32, lanes)
         self.limits = limits
-        self.when = taken(version, "merged_rows", self._pays() & self._right(), self._right())
+        self.when = taken_where(version, "merged_rows", self._pays() & self._right(), self._right())
 
     def used(self) -> ir.Value:
         """Return the flag of their use; a parameter, for layers of any sizes."""

@@ -19,7 +19,7 @@ from anydim.compiler.kernels.matmul.convolution.line_buffer import LineBufferSte
 from anydim.compiler.kernels.matmul.convolution.weight_blocks import COPIED, Weights
 from anydim.compiler.kernels.matmul.convolution_micro_kernels import (
     STRIP,
-    called,
+    choose_micro_kernel,
     images,
     line_buffer_libraries,
     strip_function,
@@ -188,5 +188,5 @@ class Strips:
 
 def libraries(plan: Plan) -> tuple[ir.Library, ...]:
     """Return the libraries of a kernel: tiles, and strips of tiles."""
-    one, tiles = called(plan.tile, plan.form.dtype, plan.form.rows)
+    one, tiles = choose_micro_kernel(plan.tile, plan.form.dtype, plan.form.rows)
     return *tiles, strips(plan.tile, plan.form.dtype, one)

@@ -117,4 +117,4 @@ def weights_of(plan: Plan, kernel: Blocked) -> Weights:
     if plan.schedule.packed:
         own = plan.given, kernel.sizes, plan.tile.rows, plan.tile.lanes
         write = partial(kept_weights_function, *own)
-    return Weights(plan, kernel, (kernel.sized(write),) if plan.copies else ())
+    return Weights(plan, kernel, (kernel.with_all_sizes(write),) if plan.copies else ())

@@ -278,7 +278,7 @@ class ImagePack:
             taps = (at * value(image.steps.stride(name)) for name, at in pack.tap_at.items())
             with pack.code.range(0, words) as g:
                 further = index_sum(*taps, g * value(image.plane))
-                pack.stored(load(further), number_ * words + g, j, mask)
+                pack.store_word(load(further), number_ * words + g, j, mask)
 
         pack.code.emit(ir.Assign(self.pack.sum.name, number(int32, 0, pack.lanes)))
         pack.taps(root, tap)

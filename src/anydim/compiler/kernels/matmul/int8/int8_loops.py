@@ -40,7 +40,7 @@ from anydim.compiler.kernels.matmul.int8.packed_layout import (
     ROW_SUMS,
     WORD,
     Layout,
-    corrected,
+    correct_outputs,
 )
 from anydim.compiler.kernels.matmul.int8.stride_phases import (
     UNSORTED,
@@ -50,7 +50,7 @@ from anydim.compiler.kernels.matmul.int8.stride_phases import (
 )
 from anydim.compiler.kernels.matmul.matmul_kernel import call, packed_at, roles_of
 from anydim.compiler.kernels.matmul.work_partition import RECTANGLE
-from anydim.compiler.kernels.versions import checked_version, taken
+from anydim.compiler.kernels.versions import checked_version, taken_where
 from anydim.lang.tree import Group, Index, TensorType
 from anydim.lang.tree.affine import Affine, reads
 from anydim.sizes import ALWAYS, NEVER, Size, as_size, at_least, at_most
@@ -65,7 +65,7 @@ class BytesWriter(Blocked):
         self, group: Group, form: BytesForm, layout: Layout, schedule: Any, machine: Machine
     ) -> None:
         tile, version = schedule.tile, schedule.version
-        super().__init__(group, corrected(form, layout), int32, tile, SizeParameters())
+        super().__init__(group, correct_outputs(form, layout), int32, tile, SizeParameters())
         self.form, self.layout, self.machine = form, layout, machine
         loop = joinable(form, layout)
         windows = form, layout.b_packed, loop.name if loop else ""
@@ -92,7 +92,7 @@ class BytesWriter(Blocked):
             right = at_most(form.m.extent, most)
             pays = at_most(form.m.extent, min(most, limits.few_byte_rows))
             pays &= at_least(form.n.extent, tile.lanes * limits.few_byte_vectors)
-            few = taken(version, "few_rows", pays, right)
+            few = taken_where(version, "few_rows", pays, right)
         self.few = few
         self.versions = checked_version(
             version, (("few_rows", few), ("joined", self.cut.columns.joined), ("panels", ALWAYS))
@@ -182,7 +182,7 @@ class BytesWriter(Blocked):
         every = super().rectangle()
         if self.few == NEVER:
             return every
-        return (ir.If(self.sizes.compared(self.few), tuple(self._few()), tuple(every)),)
+        return (ir.If(self.sizes.condition_flag(self.few), tuple(self._few()), tuple(every)),)
 
     def enter(self) -> list[ir.Step]:
         stop = RECTANGLE.stop_tile * self.tile.rows

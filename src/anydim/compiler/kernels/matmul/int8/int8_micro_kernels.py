@@ -178,5 +178,5 @@ def _along(tile: Tile, a_unsigned: bool, prefix: str) -> ir.Function:
 
         code.sweep(0, words, lanes, step)
         for i, total in enumerate(sums):
-            code.emit(ir.Store("c", j + i * width, total().combined("add")))
+            code.emit(ir.Store("c", j + i * width, total().reduce_lanes("add")))
     return _function(f"{prefix}_along", code.written, *_MICRO_SCALARS, "columns")

@@ -144,7 +144,7 @@ class BytesPack:
 
         code.emit(ir.Declare(total.name, number(int32, 0, self.lanes)))
         self.code.sweep(constant(0), words, self.lanes, add)
-        whole = total.combined("add") * self.layout.b.factor
+        whole = total.reduce_lanes("add") * self.layout.b.factor
         code.emit(ir.Store("dst", start + words, whole))
 
     def _add_bytes(self, words: ir.Value, total: ir.Value, unsigned: bool) -> ir.Value:
@@ -193,7 +193,7 @@ class BytesPack:
 
         def tap(level: ScalarLowering, number_: ir.Value) -> None:
             first = number_ * self.sizes.value(self._words())
-            self.words(level, self.form.b.read, lambda group, word: self.stored(
+            self.words(level, self.form.b.read, lambda group, word: self.store_word(
                 word, first + group, at, mask
             ))  # fmt: skip
 
@@ -247,7 +247,7 @@ class BytesPack:
         read = self.form.b.read.default or Literal(0, self.form.b.dtype)
         return [self._word(level, read, _FIRST, count) for count in range(1, WORD + 1)]
 
-    def stored(
+    def store_word(
         self, word: ir.Value, row: ir.Value, column: ir.Value, mask: ir.Value | None
     ) -> None:
         """Store a word of each column to the panel, and add it to the columns' sums."""

@@ -74,8 +74,8 @@ TEMPLATE = form_template(
     least_lanes=64, same_bits=True,
     knobs={
         **TILE_KNOBS,
-        "rows": TILE_KNOBS["rows"].tried(2, 4, 6, 8, everywhere=(2, 4, 6, 8)),
-        "vectors": TILE_KNOBS["vectors"].tried(everywhere=(1, 2, 3, 4)),
+        "rows": TILE_KNOBS["rows"].with_tries(2, 4, 6, 8, everywhere=(2, 4, 6, 8)),
+        "vectors": TILE_KNOBS["vectors"].with_tries(everywhere=(1, 2, 3, 4)),
         "version": VERSIONS,
     },
 )  # fmt: skip

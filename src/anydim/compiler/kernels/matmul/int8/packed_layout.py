@@ -120,7 +120,7 @@ def _sign_of(factor: Bytes, unsigned: bool) -> OperandSign:
     return OperandSign(bool(shift), Apply("add", (zero, Literal(shift, int32))) if shift else zero)
 
 
-def corrected(form: BytesForm, layout: Layout) -> tuple[Output, ...]:
+def correct_outputs(form: BytesForm, layout: Layout) -> tuple[Output, ...]:
     """Return the outputs in terms of the raw sums, corrected for flipped bytes and zero points."""
     a, b = layout.a, layout.b
     row = Apply("mul", (Index("m"), SizeTerm(layout.row)))

@@ -304,7 +304,7 @@ class PhasesPack:
             word: ir.Value = ir.Load(ir.Type(int32, lanes), "image", start + group * plane, mask)
             if mask is not None:
                 word = select(mask, word, outside[count - 1])
-            pack.stored(word, tap * value(self.image.words) + group, j, None)
+            pack.store_word(word, tap * value(self.image.words) + group, j, None)
 
         with code.when((~inside).any):  # a masked load stalls on earlier stores that may overlap it
             pack.groups(partial(copy_words, mask=inside))

@@ -38,7 +38,7 @@ def prepare_function(tile: NarrowTile, form: NarrowForm, block: int) -> ir.Funct
                 made = value if factors is None else value * factors
                 code.emit(ir.Store("to", to, made, kept))
             if factors is not None:
-                code.emit(ir.Store("sums", i * form.groups + group, total.combined("add")))
+                code.emit(ir.Store("sums", i * form.groups + group, total.reduce_lanes("add")))
     pointers = (ir.Pointer(name, float32, alias=True) for name in ("a", "to", "sums"))
     return ir.Function("prepare", (*pointers, *map(ir.Scalar, SCALARS)), code.written)
 

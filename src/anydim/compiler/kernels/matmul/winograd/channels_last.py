@@ -219,4 +219,4 @@ class AcrossWriter(WinogradKernel):
     def _bias(self, read: Read) -> ir.Value:
         form = affine(read.indices[0])
         assert form is not None
-        return self.sizes.known("bias_start", form.constant) + variable("column0")
+        return self.sizes.role_or_literal("bias_start", form.constant) + variable("column0")

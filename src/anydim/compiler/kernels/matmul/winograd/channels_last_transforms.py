@@ -36,10 +36,13 @@ def spread_values(images: Images, sizes: LayerSizes, row: Size, matrix_stride: S
         for axis, position in zip(_AXES[-len(images.positions) :], images.positions)
     }
     return (
-        ("x_start", sizes.known("x_start", images.form.a_start)),
+        ("x_start", sizes.role_or_literal("x_start", images.form.a_start)),
         *((name, sizes.role(name, size)) for name, size in x.items()),
         *((f"x_extent{n}", sizes.role(f"x_extent{n}", images.extent(n))) for n in (0, 1)),
-        *((f"x_first{n}", sizes.known(f"x_first{n}", images.first(n), SMALL)) for n in (0, 1)),
+        *(
+            (f"x_first{n}", sizes.role_or_literal(f"x_first{n}", images.first(n), SMALL))
+            for n in (0, 1)
+        ),
         ("x_copied", sizes.role("x_copied", row)),
         ("channels", sizes.role("all_channels", images.channels)),
         ("apart", sizes.role("apart", matrix_stride)),
@@ -204,7 +207,7 @@ class _Collect(_Windows):
         at = code.let(self.sums + column)
         for j in range(REACH):
             offsets = [at + (i * REACH + j) * self.matrix_stride for i in range(REACH)]
-            half.append(self.collected([self.load("sums", offset) for offset in offsets]))
+            half.append(self.transform_results([self.load("sums", offset) for offset in offsets]))
         bias: ir.Value = ir.Load(self.vector, "bias", column, mask)
         if self.epilogue.bias:
             bias = code.let(bias)
@@ -212,7 +215,7 @@ class _Collect(_Windows):
         for i, values in enumerate(zip(*half)):
             with code.when(self.rows > i):
                 line = self.values["width"] * step * i
-                for j, found in enumerate(self.collected(values)):
+                for j, found in enumerate(self.transform_results(values)):
                     with code.when(self.across > j):
                         offset = code.let(y + line + step * j)
                         more = ir.Load(self.vector, "more", offset, mask)

@@ -15,7 +15,7 @@ from anydim.compiler.kernels.ir import constant, least, number, variable
 from anydim.compiler.kernels.matmul.blocked_loops import Level
 from anydim.compiler.kernels.matmul.convolution_micro_kernels import (
     STRIP,
-    called,
+    choose_micro_kernel,
     strip_function,
     strips,
 )
@@ -50,7 +50,7 @@ class WinogradWriter(WinogradKernel):
         form = planes.form
         super().__init__(group, form.outputs, (form.w, form.x), planes.epilogue, schedule.tile)
         self.form, self.schedule = form, schedule
-        micro_kernel, libraries = called(self.tile, form.dtype, form.rows)
+        micro_kernel, libraries = choose_micro_kernel(self.tile, form.dtype, form.rows)
         self.strips = strips(self.tile, form.dtype, micro_kernel)
         self.libraries = (*libraries, self.strips)
         down, along = windows_across(form)

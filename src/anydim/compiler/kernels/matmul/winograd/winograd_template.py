@@ -105,8 +105,8 @@ def planes_template(plain: Template) -> Template:
         "winograd", Winograd, planes_of, _propose_planes, lower, keeps=True, least_lanes=2,
         knobs={
             **TILE_KNOBS,
-            "rows": TILE_KNOBS["rows"].tried(4, 6, 8, 10, 12),
-            "block_tiles": between(1, 1 << 10).tried(
+            "rows": TILE_KNOBS["rows"].with_tries(4, 6, 8, 10, 12),
+            "block_tiles": between(1, 1 << 10).with_tries(
                 8, 16, 32, 64, everywhere=(2, 3, 4, 6, 8, 12, 16, 32)
             ),
             "version": VERSIONS,

@@ -91,7 +91,7 @@ class Transforms:
         """Load a vector, or `lanes` lanes, into a variable."""
         return self.code.let(ir.Load(ir.Type(self.dtype, lanes or self.lanes), buffer, at, mask))
 
-    def combined(self, *terms: tuple[int, ir.Value]) -> ir.Value:
+    def weighted_sum(self, *terms: tuple[int, ir.Value]) -> ir.Value:
         """Return the sum of factor * value; factors other than 1 and -1 use multiply-adds."""
         (factor, total), *rest = sorted(terms, key=lambda term: term[0] != 1)
         assert factor == 1
@@ -105,25 +105,25 @@ class Transforms:
 
     def spread(self, d: Sequence[ir.Value]) -> list[ir.Value]:
         """Return B' d for six values."""
-        a, b = (self.combined((1, d[n]), (-4, d[n - 2])) for n in (4, 3))
-        c, e = (self.combined((1, d[n]), (-1, d[n - 2])) for n in (4, 3))
+        a, b = (self.weighted_sum((1, d[n]), (-4, d[n - 2])) for n in (4, 3))
+        c, e = (self.weighted_sum((1, d[n]), (-1, d[n - 2])) for n in (4, 3))
         return [
-            self.combined((1, d[4]), (4, d[0]), (-5, d[2])),
-            *(self.combined((1, a), (sign, b)) for sign in (1, -1)),
-            *(self.combined((1, c), (twice, e)) for twice in (2, -2)),
-            self.combined((1, d[5]), (4, d[1]), (-5, d[3])),
+            self.weighted_sum((1, d[4]), (4, d[0]), (-5, d[2])),
+            *(self.weighted_sum((1, a), (sign, b)) for sign in (1, -1)),
+            *(self.weighted_sum((1, c), (twice, e)) for twice in (2, -2)),
+            self.weighted_sum((1, d[5]), (4, d[1]), (-5, d[3])),
         ]
 
-    def collected(self, m: Sequence[ir.Value]) -> list[ir.Value]:
+    def transform_results(self, m: Sequence[ir.Value]) -> list[ir.Value]:
         """Return A' m for six values."""
         a, b, c, e = (
-            self.combined((1, m[n]), (sign, m[n + 1])) for n in (1, 3) for sign in (1, -1)
+            self.weighted_sum((1, m[n]), (sign, m[n + 1])) for n in (1, 3) for sign in (1, -1)
         )
         return [
-            self.combined((1, m[0]), (1, a), (1, c)),
-            self.combined((1, b), (2, e)),
-            self.combined((1, a), (4, c)),
-            self.combined((1, b), (1, m[5]), (8, e)),
+            self.weighted_sum((1, m[0]), (1, a), (1, c)),
+            self.weighted_sum((1, b), (2, e)),
+            self.weighted_sum((1, a), (4, c)),
+            self.weighted_sum((1, b), (1, m[5]), (8, e)),
         ]
 
     def apply_epilogue(
@@ -264,7 +264,9 @@ class Collect(_Lines):
         code, value, positions, half = self.code, self.sizes.value, self.form.positions, []
         for j in range(REACH):
             steps = [variable("sums_step") * (i * REACH + j) for i in range(REACH)]
-            half.append(self.collected([self.load("sums", windows.to + at) for at in steps]))
+            half.append(
+                self.transform_results([self.load("sums", windows.to + at) for at in steps])
+            )
         first = code.let(windows.index * STEP)
         remaining = code.let(least(windows.count * STEP, value(positions[1].extent) - first))
         masks = [
@@ -278,7 +280,7 @@ class Collect(_Lines):
     def _row(self, first: ir.Value, values: Sequence[ir.Value], masks: list[ir.Value]) -> None:
         """Store a row of the results, at offset `first` in y."""
         bias = ir.Load(ir.Type(self.dtype), "bias", constant(0)).spread(self.lanes)
-        for part, found in enumerate(self._interleave(self.collected(values))):
+        for part, found in enumerate(self._interleave(self.transform_results(values))):
             at, mask = first + part * self.lanes, masks[part]
             more = ir.Load(self.vector, "more", variable("more_at") + at, mask)
             done = self.apply_epilogue(self.epilogue, found, bias, more)
