@@ -1,7 +1,7 @@
 """Limits between versions that a machine determines, as one record.
 
-A limit is the size from which another version is faster. The defaults were measured on processors
-with AVX2 and AVX-512; `anydim calibrate` measures some of them on this machine. Versions on both
+A limit is a size at which another version becomes faster. Defaults were measured on processors
+with AVX2 and AVX-512; `anydim calibrate` measures some limits on this machine. Versions on both
 sides of these limits have the same bits, so a result does not depend on them. Limits of versions
 that add in another order are constants of their templates.
 """
@@ -19,36 +19,36 @@ from anydim.base.text import quote_list, suggestion
 
 @dataclass(frozen=True)
 class Limits:
-    """Positive integers.
+    """Sizes at which another version becomes faster; positive integers.
 
     Attributes:
-        part_work: Unit operations on elements, or bytes read, that are worth a thread.
-        shared_row: Elements of the shortest row that threads share.
-        merged_window_rows: Rows of windows that a vector holds, from which they are merged.
-        merged_window_gathers: The same where the lanes are gathered.
-        single_window_rows: Rows of an image up to which rows share no loads of their windows.
-        merged_panel_rows: Rows of positions that a third of a vector's lanes must hold.
-        merged_panel_gathers: The same where the lanes are gathered.
-        few_byte_rows: Rows of an int8 product up to which B is not packed; at most 4.
-        few_byte_vectors: Vectors of columns from which that is so.
-        position_images: Images from which those at one position are rows of a product.
-        position_count: Positions of an image up to which that is so.
-        position_line: Positions of a line up to which that is so.
-        merged_panel_channels: Channels from which merged panels need no masks of long rows.
-        attention_work: Multiply-adds of attention that are worth a thread.
-        product_steps: Steps of a product, of half a microsecond, that are worth a thread.
-        few_row_tiles: Row tiles up to which a block of a product has one panel.
-        thread_row_tiles: Row tiles of a thread from which threads share the rows of a product only.
-        large_factor: Elements of a factor from which that is so where rows are copied.
-        wide_columns: Columns per row from which threads share the columns.
-        window_panels: Panels of a convolution up to which threads share its rows.
-        window_tiles: Row tiles of a convolution from which that is so.
-        byte_panels: Panels of an int8 product up to which threads share its rows.
-        byte_rows: Rows of an int8 product from which that is so.
-        nontemporal_cost: Operations of an element up to which stores may be nontemporal.
-        near_lane_bytes: Bytes between lanes of a source up to which panels transpose it.
-        kept_source_bytes: Bytes of a source up to which that is so.
-        single_range: Elements of a range of a concatenation that are copied one by one.
+        part_work: Least unit operations, or bytes read, of a thread's part.
+        shared_row: Least elements of a row that threads share.
+        merged_window_rows: Least rows in a vector to merge rows of windows.
+        merged_window_gathers: The same if lanes are gathered.
+        single_window_rows: Most rows of an image to load windows row by row, without sharing.
+        merged_panel_rows: Least rows of positions in a third of a vector to merge them in panels.
+        merged_panel_gathers: The same if lanes are gathered.
+        few_byte_rows: Most rows for int8 products without packing B; at most 4.
+        few_byte_vectors: Least column vectors for int8 products without packing B.
+        position_images: Least images for products over the images at one output position.
+        position_count: Most positions of an image for these products.
+        position_line: Most positions of a line for these products.
+        merged_panel_channels: Least channels for merged panels that also serve long rows, unmasked.
+        attention_work: Least multiply-adds of attention for a thread.
+        product_steps: Least steps of a product, half a microsecond each, for a thread.
+        few_row_tiles: Most row tiles of a product with one panel in a block.
+        thread_row_tiles: Least row tiles per thread to share only the rows of a product.
+        large_factor: Elements of B up to which half of `thread_row_tiles` suffice if A is copied.
+        wide_columns: Columns per row from which threads share columns, too.
+        window_panels: Most panels of a convolution whose rows threads share.
+        window_tiles: Least row tiles of a convolution whose rows threads share.
+        byte_panels: Most panels of an int8 product whose rows threads share.
+        byte_rows: Least rows of an int8 product whose rows threads share.
+        nontemporal_cost: Most operations per element with nontemporal stores.
+        near_lane_bytes: Most bytes between lanes of a source that is transposed by panels.
+        kept_source_bytes: Most bytes of a source that is transposed by panels.
+        single_range: Most elements of a concatenated range that are copied one by one.
     """
 
     part_work: int = 1 << 18
@@ -99,12 +99,12 @@ RANGES: dict[str, tuple[int, int]] = {
     "nontemporal_cost": (7, 28), "near_lane_bytes": (256, 1024),
     "kept_source_bytes": (1 << 21, 1 << 23), "single_range": (2, 8),
 }  # fmt: skip
-"""The least and the largest value of each limit.
+"""The least and largest valid value of each limit.
 
-Within them a wrong limit that `calibrate` measures costs at most a factor of 1.3 at the sizes of
-its probe (`python -m bench.kernels.limits`); `few_byte_rows` 1.34 with vectors of 32 bytes. The
-other ranges are half and twice the default. Some limits cannot be moved by a factor of two: next to
-their range one version takes more than 1.3 of the time of the other.
+A wrong limit that `calibrate` measures costs at most a factor of 1.3 within its range, at the sizes
+of its probe (`python -m bench.kernels.limits`); `few_byte_rows` 1.34 with vectors of 32 bytes. The
+other ranges are half to twice the default. Ranges below a factor of two end where one version takes
+more than 1.3 times as long as the other.
 """
 
 

@@ -1,12 +1,11 @@
-"""Versions of a kernel: named ways to compute a group, each with the condition that selects it.
+"""Versions: named implementations of one group, each selected by a condition on sizes.
 
-A template that has several ways lists them in order (`Version`): each call takes the first version
-whose condition holds at its sizes.
+A template lists its versions in order; a call runs the first one whose condition holds.
 
-Versions that share operands and the range of the launch are branches of one main function
-(`versioned_steps`). Others are launches (`versioned_launch`): one kernel contains the functions and
-the operands of both. An operand that they pack differently is stored twice. The range of the launch
-is the range of the selected kernel.
+Versions with the same operands and parallel range are branches of one main function
+(`versioned_steps`). Others are separate launches (`versioned_launch`), merged into one kernel with
+the functions and operands of all: an operand that two versions pack differently is stored twice,
+and the parallel range is that of the selected version.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ Listed = tuple[tuple[str, Condition], ...]
 
 @dataclass(frozen=True)
 class Version(Generic[Made]):
-    """A way to compute a group: the launch, or the steps, that `lower` makes of `schedule`.
+    """One implementation; `lower(schedule)` returns its launch or steps.
 
-    It is selected where `when` holds and no earlier one was; the last one has `when` ALWAYS. It is
-    right where `right` holds, which `when` implies: there it may be forced. A launch may have
-    versions of its own, whose names, other than its own, are `inside`.
+    `when` selects it unless an earlier version was selected; the last version has ALWAYS. `right`:
+    where it is correct, and may therefore be forced; `when` implies it. `inside`: names of the
+    versions within its launch, other than its own.
     """
 
     name: str
@@ -56,9 +55,9 @@ class Version(Generic[Made]):
 
 
 def versioned_steps(versions: Sequence[Version[Steps]], sizes: SizeParameters) -> Steps:
-    """The steps of the first version whose condition holds at the sizes of a call.
+    """Branches to the first version whose condition holds; the last one serves all sizes.
 
-    `versions` are those that `usable_versions` returns; the last one serves all sizes.
+    `versions` come from `usable_versions`.
     """
     steps = versions[-1].made
     for version in reversed(versions[:-1]):
@@ -67,15 +66,14 @@ def versioned_steps(versions: Sequence[Version[Steps]], sizes: SizeParameters) -
 
 
 def listed_versions(versions: Sequence[Version[Any]], before: Listed = ()) -> Listed:
-    """The names and conditions of versions for `Launch.versions`, after those `before` them."""
+    """Names and conditions for `Launch.versions`, after those in `before`."""
     return (*before, *((version.name, version.when) for version in versions))
 
 
 def versioned_launch(versions: Sequence[Version[Launch]], schedule: Any) -> Launch:
-    """The launch that takes the first version whose condition holds at the sizes of a call.
+    """One launch that selects the first version whose condition holds at a call's sizes.
 
-    The version that the schedule names, if any, is taken wherever it is right. Raises OptionError
-    if there is none of that name. The launch lists its versions with their conditions.
+    A version that the schedule forces is selected wherever it is correct; OptionError if unknown.
     """
     kept = usable_versions(versions, schedule.version)
     launches = [version.made for version in kept]
@@ -94,22 +92,22 @@ def versioned_launch(versions: Sequence[Version[Launch]], schedule: Any) -> Laun
 def _list_with_inner(
     versions: Sequence[Version[Launch]], launches: Sequence[Launch]
 ) -> Iterator[tuple[str, Condition]]:
-    """The names and conditions of versions, with those that their launches have inside."""
+    """Names and conditions of versions, including those inside of their launches."""
     for version, launch in zip(versions, launches):
         for name, when in launch.versions if version.inside else ((version.name, ALWAYS),):
             yield name, version.when & when
 
 
 def usable_versions(versions: Sequence[Version[Made]], forced: str) -> list[Version[Made]]:
-    """The versions that some call takes; the `forced` one, unless ANY, wherever it is right.
+    """The versions that some size selects; a `forced` one is selected wherever it is correct.
 
-    Raises OptionError if there is none of that name.
+    Raises OptionError for an unknown name; ANY forces none.
     """
     return _drop_unused(versions if forced == ANY else _force_first(versions, forced))
 
 
 def _force_first(versions: Sequence[Version[Made]], name: str) -> list[Version[Made]]:
-    """The versions with one of them first, wherever it is right."""
+    """The versions with one of them first, selected wherever it is correct."""
     found = [each for each in versions if name in (each.name, *each.inside)]
     if not found:
         raise no_version(name, [n for each in versions for n in (*each.inside, each.name)])
@@ -120,9 +118,9 @@ def _force_first(versions: Sequence[Version[Made]], name: str) -> list[Version[M
 def taken_where(
     version: str, name: str, when: Condition, right: Condition | None = None
 ) -> Condition:
-    """Where a kernel takes its way `name`: `when`, or wherever it is `right` if that is forced.
+    """The condition that selects version `name`: `when`, or `right` if `version` forces it.
 
-    Where another `version` is forced, it is taken nowhere. The last way has no condition.
+    NEVER if another version is forced. The last version has no condition.
     """
     if version == ANY:
         return when
@@ -130,7 +128,7 @@ def taken_where(
 
 
 def checked_version(version: str, listed: Listed) -> Listed:
-    """The listed versions; OptionError if a forced `version` is none of them."""
+    """The versions that some size selects; OptionError if a forced `version` is unknown."""
     names = [name for name, _ in listed]
     if version not in (ANY, *names):
         raise no_version(version, names)
@@ -138,7 +136,7 @@ def checked_version(version: str, listed: Listed) -> Listed:
 
 
 class NoVersionError(OptionError):
-    """A version is forced that a kernel does not have."""
+    """A forced version that the kernel does not have."""
 
 
 def no_version(name: str, known: Sequence[str]) -> NoVersionError:
@@ -148,9 +146,10 @@ def no_version(name: str, known: Sequence[str]) -> NoVersionError:
 
 
 def forced_launch(make: Callable[[str], Launch], version: str, box: Box, strict: bool) -> Launch:
-    """The launch that `make` returns for a forced version, which some size of the box takes.
+    """The launch that `make` returns for a forced version.
 
-    Without such a size, OptionError, or if not `strict` the launch with its usual versions.
+    If no size in the box selects that version: OptionError, or without `strict` the launch with its
+    usual versions.
     """
     if version == ANY:
         return make(ANY)
@@ -165,7 +164,7 @@ def forced_launch(make: Callable[[str], Launch], version: str, box: Box, strict:
 
 
 def _drop_unused(versions: Sequence[Version[Made]]) -> list[Version[Made]]:
-    """The versions without those that no call takes."""
+    """The versions up to the first that is always selected, without those never selected."""
     kept: list[Version[Made]] = []
     for version in versions:
         if version.when != NEVER:
@@ -176,9 +175,9 @@ def _drop_unused(versions: Sequence[Version[Made]]) -> list[Version[Made]]:
 
 
 def multiversion_launch(choice: Condition, one: Launch, other: Launch) -> Launch:
-    """Return `one` where `choice` holds and `other` elsewhere; other fields are those of `one`.
+    """One launch: `one` where `choice` holds, `other` elsewhere; other fields are those of `one`.
 
-    The functions of the two kernels must have different names.
+    Functions of the two kernels need different names.
     """
     names = {a: f"o{n}" for n, a in enumerate(dict.fromkeys((*one.arguments, *other.arguments)))}
     numbers: dict[Size, str] = {}

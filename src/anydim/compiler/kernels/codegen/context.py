@@ -14,15 +14,15 @@ from anydim.lang.tree import Expr, TensorType
 from anydim.sizes import Condition, Size, as_size
 
 
-def condition_flag(condition: Condition, limited: Callable[[Size, str, int], ir.Value]) -> ir.Value:
-    """A condition as a flag; `limited` compares a size with a number."""
+def condition_flag(condition: Condition, compare: Callable[[Size, str, int], ir.Value]) -> ir.Value:
+    """A condition as a flag of the kernel; `compare` compares a size with a number."""
     if condition.constant is not None:
         return ir.Const(ir.FLAG, int(condition.constant))
     joined, conditions = condition.operands
     if joined:
-        parts = (condition_flag(each, limited) for each in conditions)
+        parts = (condition_flag(each, compare) for each in conditions)
         return reduce(and_ if joined == "and" else or_, parts)
-    return limited(*condition.limit)
+    return compare(*condition.limit)
 
 
 def _compare(value: ir.Value, relation: str, number: int) -> ir.Value:

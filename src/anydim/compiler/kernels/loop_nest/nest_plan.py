@@ -130,7 +130,7 @@ def operations_of(
 ) -> Size:  # fmt: skip
     """The number of operations of steps in `loops`, by variable, and in `iterations` around them.
 
-    Data-dependent trip counts count as one; for ranges of reductions see `uncounted`.
+    Data-dependent trip counts count as one; for ranges of reductions see `uncounted_axes`.
     """
     total = as_size(0)
     for step in steps:
