@@ -40,7 +40,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def gathered(function: Function) -> Function:
-    """Decorate `compile`: it is called with the source, and all other arguments as one `Options`."""
+    """Decorate `compile`: call it with the source, and all other arguments as `Options`."""
 
     @wraps(function)
     def call(source: Any, dims: Any = None, *, options: Any = None, **more: Any) -> Any:
