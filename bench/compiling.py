@@ -170,7 +170,7 @@ def pools(count: int) -> ModelProto:
 
 
 def ceilings(count: int) -> ModelProto:
-    """Pools whose sizes are rounded up, after pads of unlike widths: their sizes nest."""
+    """Pools whose sizes are rounded up, after pads of different widths: their sizes nest."""
     made, value = Written("batch", 2, "height", "width"), "x"
     for number in range(count):
         value = made.node(

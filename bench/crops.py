@@ -1,4 +1,4 @@
-"""A recogniser of text on crops of unlike width: ragged, one by one and in padded groups.
+"""A recogniser of text on crops of different widths: ragged, one by one and in padded groups.
 
     python -m bench.crops ch_PP-OCRv4_rec_infer.onnx      # of rapidocr-onnxruntime 1.4.4
 

@@ -124,7 +124,7 @@ def in_turns(calls: list[Callable[[], object]], seconds: float = 2.0) -> list[fl
 
 
 def continuous(given: argparse.Namespace) -> None:
-    """Print a line for each way to step rows with caches of unlike lengths."""
+    """Print a line for each way to step rows with caches of different lengths."""
     shape, count = (given.layers, given.heads), given.rows
     places = given.longest + given.prompt + 8
     source = decoder(*shape, WIDTH, given.words, places=places).SerializeToString()

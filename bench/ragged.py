@@ -1,11 +1,11 @@
-"""MiniLM on batches of unlike lengths: ragged, padded and one by one, beside onnxruntime.
+"""MiniLM on batches of different lengths: ragged, padded and one by one, beside onnxruntime.
 
     python -m bench.ragged                  # one thread: 32 and 8 sentences, 64 queries
     python -m bench.ragged --threads 2 --rounds 9
 
 Every engine gets the same texts of `examples/minilm`, as arrays of tokens; padding and stacking are
 part of its time. `uniform` is the padded model on as many tokens in rows of one length: what a
-ragged call would take if unlike lengths cost nothing. Medians of rounds in turns; the first column
+ragged call would take if different lengths cost nothing. Medians of rounds in turns; the first column
 is a share of onnxruntime's padded time. Rows are compared with batch 1 of the model without ragged.
 """
 

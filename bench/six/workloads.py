@@ -48,7 +48,7 @@ def singles() -> tuple[Feeds, ...]:
 
 
 def padded(size: int, most: int) -> Callable[[], tuple[Feeds, ...]]:
-    """Batches of sentences of unlike lengths, as long as their longest."""
+    """Batches of sentences of different lengths, as long as their longest."""
 
     def requests() -> tuple[Feeds, ...]:
         found = {stream.name: stream.requests for stream in streams(0)}

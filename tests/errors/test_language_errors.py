@@ -566,7 +566,7 @@ FREE_ERRORS = [
         """<text>:2:32: f: 'g' takes 1 tensor (x), not 2
     def f(float(N) x) -> (y) { y = g(x, x) }
                                    ^
-  write g(x) with tensors of yours""",
+  write g(x) with your tensors""",
     ),
     (
         "def g(int32(N) x) -> (y) { y(i) = x(i) }\ndef f(float(N) x) -> (y) { y = g(x) }",

@@ -40,7 +40,7 @@ BODIES = [
     ("y(i) = 1 + ¦less(x(i))", "'less' takes 2 arguments, not 1",
      "it is a function of the language here: rename the definition"),
     ("for t in 0:N { y(t) = 2 * ¦g(x(t), 1) }", "'g' takes 1 tensor (x), not 2",
-     "write g(x) with tensors of yours"),
+     "write g(x) with your tensors"),
 ]  # fmt: skip
 
 

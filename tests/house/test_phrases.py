@@ -60,6 +60,13 @@ PHRASES = {
     r"take (?:0\.\d+ (?:to|of)) .{0,16}of (?:its|their) time\b": "'N times faster'",
     r"made in turns\b|in turns\b": "'alternately', 'interleaved'",
     r"\baside\b(?! \{)": "'in the background', 'in separate memory'",
+    r"(?:leaves?|left|leaving) away\b": "'omits', 'omitted'",
+    r"unlike (?:widths?|sizes?|numbers?|branches)\b": "'different', 'variable'",
+    r"\bof yours\b": "'your X'",
+    r"\b(?:go|goes|went) on (?:in|with|from)\b": "'continues'",
+    r"\bis said (?:of|in|to)\b|\bsaid of\b": "name who reports it, and how",
+    r"\bspoken of\b": "'named', 'described'",
+    r"\bwhereof|whereby|thereof|therein\b": "'of which', 'by which'; repeat the noun",
 }
 
 _SPACED = [re.compile(pattern.replace(" ", r"[\s#]+")) for pattern in PHRASES]

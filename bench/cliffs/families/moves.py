@@ -89,7 +89,7 @@ def joins() -> Iterator[Family]:
             *(TYPES if axis else ("float",)),
         )
     yield Family(
-        "Concat of unlike widths",
+        "Concat of different widths",
         "y = Concat <axis=1> (a, b)",
         ("float[n,m] a", "float[n,k] b"),
         at("n m k", (1, 100, 1), (300, 300, 1), (300, 1, 300), (1000, 64, 7), (10000, 3, 4)),

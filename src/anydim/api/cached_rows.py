@@ -1,4 +1,4 @@
-"""Continuous batching: compiled decoders whose rows have caches of unlike lengths.
+"""Continuous batching: compiled decoders whose rows have caches of different lengths.
 
 model = ad.cached("decoder.onnx", ragged={"seq": "batch"})
 first, second = model.join(), model.join()

@@ -186,7 +186,7 @@ class _Case:
     executable: Any
     names: tuple[str, ...]
     kinds: tuple[tuple[numpy.dtype, int], ...]  # types and ranks of the arguments
-    ragged: bool = False  # whether arguments are rows of unlike sizes
+    ragged: bool = False  # whether arguments are rows of different sizes
 
 
 _HEADERS = ("name", "inputs", "attributes", "results", "compiled for")
@@ -464,7 +464,7 @@ class Function(Shown):
         self, rows: Mapping[str, Any], given: Sequence[Any], attributes: Mapping[str, Any],
         fixed: Mapping[str, int] | None, out: Any,
     ) -> Any:  # fmt: skip
-        """Call with rows of unlike sizes: results with ragged sizes are `ad.Ragged`."""
+        """Call with rows of different sizes: results with ragged sizes are `ad.Ragged`."""
         arrays = self._arrays(given, rows)
         model = self._case(arrays, attributes, fixed, ragged=True).model
         feeds = {**dict(zip(self._names, arrays)), **rows}

@@ -2,7 +2,7 @@
 
 A fork copies the locks of a process, but only the thread that forks: a lock that another thread
 held would stay locked in the child for ever. The child gets new ones. What a lock guards must be
-valid between any two steps of a holder, which does not go on in the child.
+valid between any two steps of a holder, which does not continue in the child.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Table:
 class Sheet:
     """A title, facts by name, tables and code. A fact without a name is a sentence.
 
-    A fact whose name is that of the one before it goes on with it.
+    A fact whose name is that of the one before it continues it.
     """
 
     title: str

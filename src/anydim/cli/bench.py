@@ -28,7 +28,7 @@ OURS = "anydim"
 @level_option
 @at_option(True, "The sizes; repeat it for several rows.")
 @lengths_option(
-    True, "Time a batch of rows of unlike lengths: ragged, padded and one by one. Repeat it for "
+    True, "Time a batch of rows of different lengths: ragged, padded and one by one. Repeat it for "
     "several batches. --at gives the other sizes.",
 )  # fmt: skip
 @click.option(
@@ -58,10 +58,10 @@ def bench(
     The engines alternate on the same random inputs. Each time is the median over the rounds. Each
     ratio is the median of the ratios of the rounds; below 1.00 anydim is faster.
 
-    With --lengths, MODEL runs a batch of rows of unlike lengths in one ragged call, beside one call
-    with padded rows and a call for each row of the model without ragged dims; other engines run
-    padded and single calls. Ratios are the ragged call's time divided by the other's; padding is
-    part of it.
+    With --lengths, MODEL runs a batch of rows of different lengths in one ragged call, beside one
+    call with padded rows and a call for each row of the model without ragged dims; other engines
+    run padded and single calls. Ratios are the ragged call's time divided by the other's; padding
+    is part of it.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Rows of unlike sizes on the command line: how their sizes are written, and random ones."""
+"""Rows of different sizes on the command line: how their sizes are written, and random ones."""
 
 from __future__ import annotations
 

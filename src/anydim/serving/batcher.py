@@ -109,7 +109,7 @@ class _Serving:
         return self.engine.drained(self.engine.remove(name), seconds)
 
     def metrics(self) -> dict[str, Any]:
-        """What was measured since the start, as plain values: docs/serving-reference.md lists them."""
+        """Measurements since the start as plain values; docs/serving-reference.md lists them."""
         return report(self.engine)
 
 

@@ -54,7 +54,7 @@ class Size(Form):
         if not is_name(name):
             raise OptionError(
                 f"{name!r} is not a valid name of a size",
-                "names start with a letter or '_' and go on with letters, digits, '_' and '.'",
+                "names start with a letter or '_' and continue with letters, digits, '_' and '.'",
             )
         return Size({(name,): 1})
 

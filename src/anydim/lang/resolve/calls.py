@@ -135,7 +135,7 @@ class Calls:
         if len(given) != len(wanted):
             names = ", ".join(parameter.name for parameter in wanted)
             takes = f"'{callee.name}' takes {count_of(len(wanted), 'tensor')} ({names})"
-            hint = f"write {callee.name}({names}) with tensors of yours"
+            hint = f"write {callee.name}({names}) with your tensors"
             raise scope.binding.error(item.call.position, f"{takes}, not {len(given)}", hint)
         return [
             Argument(term, p.name, DTYPES[TYPE_NAMES[p.type]] if p.type in TYPE_NAMES else None)

@@ -353,7 +353,7 @@ class RaggedForm:
     def _part(
         self, name: str, seen: Any, content: _Content, rows: range, shares_memory: bool
     ) -> Any:
-        """The result of one request: an array, or a list of rows of unlike sizes."""
+        """The result of one request: an array, or a list of rows of different sizes."""
         if not isinstance(seen, Ragged):
             place: Any = rows.start if content.single else slice(rows.start, rows.stop)
             part = seen[(slice(None),) * self._axes[name] + (place,)]
