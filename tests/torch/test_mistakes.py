@@ -121,8 +121,9 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name: str) -> None:
     act, text = PROGRAMS[name]
-    with pytest.raises(ad.ModelError, match=text):
+    with pytest.raises(ad.ModelError, match=text) as caught:
         act()
+    assert type(caught.value) is ad.ModelError  # tracebacks show a documented name
 
 
 @pytest.mark.parametrize("name", SOURCES)

@@ -54,7 +54,7 @@ from anydim.compiler.frontends.torch.graph_results import (
 from anydim.compiler.frontends.torch.importer import Imported, Program, import_graph
 from anydim.compiler.frontends.torch.inference_trace import traced_inference
 from anydim.compiler.frontends.torch.recurrent_tracing import trace_whole
-from anydim.compiler.frontends.torch.refusal import Unsupported
+from anydim.compiler.frontends.torch.refusal import UnsupportedNodes
 from anydim.compiler.frontends.torch.sections import InSections, sections
 from anydim.torch.calls import ModelCall
 
@@ -138,7 +138,7 @@ def _model(
     """The compiled graph; None, with a line in torch's log, if it cannot be compiled."""
     try:
         graph = CompiledGraph(module, inputs, *options)
-    except Unsupported as error:
+    except UnsupportedNodes as error:
         found = _in_sections(module, inputs, error, *options)
         whole = "a graph runs" if found is None else "operators of a graph run"
         _LOG.warning("%s in torch: %s", whole, error.problem)
@@ -146,15 +146,18 @@ def _model(
     except UserError as error:
         _LOG.warning("a graph runs in torch: %s", error.problem)
         return None
-    return _Renewed(graph) if graph.held else graph.call
+    return _Recompiled(graph) if graph.held else graph.call
 
 
 def _in_sections(
-    module: torch.fx.GraphModule, inputs: Sequence[Any], error: Unsupported,
+    module: torch.fx.GraphModule, inputs: Sequence[Any], error: UnsupportedNodes,
     wanted: Mapping[str, Any], held: Mapping[int, torch.Tensor], returned: int = sys.maxsize,
 ) -> Callable[..., Any] | None:  # fmt: skip
-    """The graph with what is not supported in torch; None if nothing else is worth a call, or if
-    torch makes results from inputs by what the whole graph returns."""
+    """Splits into compiled sections and torch fallbacks; None if none is worth it.
+
+    Also None if results are views of inputs: torch rebuilds these from what the whole graph
+    returns.
+    """
     found = sections(module, error.nodes) if error.nodes and not returns_inputs() else ()
     if all(each.is_refused for each in found):
         return None
@@ -259,8 +262,8 @@ class CompiledGraph:
         return self._made.made(whole, outputs)
 
 
-class _Renewed:
-    """A compiled graph that holds weights: compiled again for others, at last with none.
+class _Recompiled:
+    """Recompiles when weights change; later takes weights as inputs.
 
     Several threads may call it, with the weights of several modules of the same code.
     """

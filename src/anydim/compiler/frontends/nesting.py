@@ -81,6 +81,10 @@ class BuilderNode:
         name: str = self.builder.constant(numpy.array(value, dtype.numpy)).name
         return name
 
+    def as_type(self, value: str, dtype: DType) -> str:
+        """Convert a value to a type, if it has another one."""
+        return value if self.kind(value).dtype == dtype else self.emit("cast", value, to=dtype)
+
     def region(
         self, name: str, inputs: Sequence[str], kinds: Sequence[TensorType], region: Region
     ) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -22,6 +22,7 @@ import numpy
 from anydim.base.dtypes import DType
 from anydim.base.errors import InputError, OptionError, UserError
 from anydim.base.fork_locks import fork_lock
+from anydim.base.records import dataclass
 from anydim.base.text import quote_list
 from anydim.runtime.arrays import (
     as_array,
@@ -131,9 +132,9 @@ class TensorAdapter(Adapter):
     ones with a last axis of 2. `state` are the arrays of inputs that callers do not give; their
     memory is the caller's. `written` are the results that a call copies into an input, by input:
     into its state, or into the array that the caller gave. Such calls are serialised. `lists` are
-    those of the model. `structure` are the names of results and the plain values that a module
-    returns, and torch's pytree of it, in which calls return them: a tuple, a dataclass, a class as
-    `ModelOutput` of transformers. Other methods give results by name.
+    those of the model. `structure` is what calls return: torch's pytree of what a module returns (a
+    tuple, a dataclass, a class as `ModelOutput` of transformers) and its leaves, a `NamedResult` or
+    a plain value each. Other methods give results by name.
 
     Raises OptionError for lists or ragged batches of complex tensors.
     """
@@ -190,7 +191,7 @@ class TensorAdapter(Adapter):
         if self._structure is None:
             return lambda found: found
         returned, spec = self._structure
-        return _builder(spec, iter(returned), self._outputs.keys())
+        return _builder(spec, iter(returned))
 
     def results(self, call: Call, given: Mapping[str, Any], out: Any = None) -> dict[str, Any]:
         """As `Adapter.results`."""
@@ -335,28 +336,30 @@ def _array(value: Any, where: str, *names: str) -> numpy.ndarray:
     raise InputError(f"{where.format(*names)} is {type(value).__name__}", "give an array")
 
 
-class _Result:
-    """Finds a result by its name."""
+@dataclass(frozen=True)
+class NamedResult:
+    """The place of a tensor in what a module returns: the result `name` of the program.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    A type of its own, because a module may return any text as a plain value.
+    """
+
+    name: str
 
     def __call__(self, found: Mapping[str, Any]) -> Any:
         return found[self.name]
 
 
-def _builder(spec: Any, returned: Iterator[Any], results: Collection[str]) -> Build:
+def _builder(spec: Any, returned: Iterator[Any]) -> Build:
     """Makes the structure of a pytree of torch, as `tree_unflatten`, of results by name.
 
-    Its leaves are the next of `returned`: names of `results`, and plain values.
+    Its leaves are the next of `returned`: a `NamedResult` each, or a plain value.
     """
     if spec.is_leaf():
         leaf = next(returned)
-        named = isinstance(leaf, str) and leaf in results
-        return _Result(leaf) if named else lambda _: leaf
-    parts = [_builder(part, returned, results) for part in spec.children()]
+        return leaf if isinstance(leaf, NamedResult) else lambda _: leaf
+    parts = [_builder(part, returned) for part in spec.children()]
     if spec.type is tuple and len(parts) > 1:
-        names = [part.name for part in parts if isinstance(part, _Result)]
+        names = [part.name for part in parts if isinstance(part, NamedResult)]
         if len(names) == len(parts):
             return itemgetter(*names)
     node, context = import_module("torch.utils._pytree").SUPPORTED_NODES[spec.type], spec.context

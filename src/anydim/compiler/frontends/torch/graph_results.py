@@ -24,6 +24,7 @@ from anydim.compiler.frontends.torch.result_views import (
     result_view,
     shared_roots,
 )
+from anydim.runtime.program.adapter import NamedResult
 
 _OF_INPUT = ("alias_of_input", "is_input")  # types of results in torch
 _NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
@@ -242,7 +243,9 @@ def traced_value(node: Any) -> Any:
 
 
 def _named(computed: Computed, output: Any) -> Result:
-    return replace(computed, name=output) if isinstance(output, str) else Constant(output)
+    return (
+        replace(computed, name=output.name) if isinstance(output, NamedResult) else Constant(output)
+    )
 
 
 def _have_one_shape(one: Any, other: Any) -> bool:

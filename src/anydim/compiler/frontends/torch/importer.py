@@ -34,12 +34,13 @@ from anydim.compiler.frontends.torch.complex_values import (
     split,
 )
 from anydim.compiler.frontends.torch.promotion import dtype_of
-from anydim.compiler.frontends.torch.refusal import Refused, Unsupported
+from anydim.compiler.frontends.torch.refusal import Refused, UnsupportedNodes
 from anydim.compiler.frontends.torch.rows import COMPLEX_OVERLOADS, OVERLOADS
 from anydim.compiler.frontends.torch.sizes import RELATIONS, number_of, size_of
 from anydim.compiler.frontends.torch.symbols import Naming
 from anydim.compiler.graph.nodes import Graph
 from anydim.runtime.arrays import shared_array
+from anydim.runtime.program.adapter import NamedResult
 from anydim.sizes import Dim, Size, as_size
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -73,7 +74,7 @@ class Imported:
     """A graph, the placeholders that its inputs are, and the results of the module.
 
     `placeholders` are positions among the module's placeholders, in the order of the inputs.
-    A result is the name of an output, or a number or None that the module returns as it is.
+    A result is a `NamedResult`, or a plain value that the module returns as it is.
     `complex_names` are the inputs and outputs of complex types: real ones of the graph with a last
     axis of 2. `negated` are inputs of bytes whose size is the negated number, 0 for a positive one.
     """
@@ -131,12 +132,12 @@ class _Importing:
         names = frozenset(self.complex_names), frozenset(self.negated)
         return Imported(graph, tuple(self.placeholders), results, *names)
 
-    def unsupported(self) -> Unsupported:
+    def unsupported(self) -> UnsupportedNodes:
         """The error that lists what failed."""
         unique = list(dict.fromkeys(self.failures))
         shown = unique[:_MOST_SHOWN]
         more = f"; and {len(unique) - len(shown)} more" if len(unique) > len(shown) else ""
-        return Unsupported(
+        return UnsupportedNodes(
             f"{self.program.name}: these operators cannot be compiled: {'; '.join(shown)}{more}",
             str(OPERATORS_OF_TORCH), nodes=self.refused,
         )  # fmt: skip
@@ -220,7 +221,7 @@ class _Importing:
         )
 
     def output(self, name: str, result: Any) -> Any:
-        """The name of an output, or a plain value that the module returns."""
+        """Declare an output; a plain value is returned as it is."""
         value = self.value(result) if isinstance(result, torch.fx.Node) else result
         if isinstance(value, Size):
             value = self.g.scalar(value, int64)
@@ -234,7 +235,7 @@ class _Importing:
             self.complex_names.add(name)
             value = joined(self.g, value)
         self.g.output(name, value)
-        return name
+        return NamedResult(name)
 
     # ---- nodes ----
 

@@ -21,6 +21,7 @@ from anydim.compiler.frontends.torch.decompositions import decompositions
 from anydim.compiler.frontends.torch.exporting import whole_layers
 from anydim.compiler.frontends.torch.importer import Imported, Program, import_graph
 from anydim.compiler.frontends.torch.recurrent_operators import register
+from anydim.compiler.frontends.torch.refusal import UnsupportedNodes
 from anydim.compiler.frontends.torch.transformers_caches import keeps_window, register_caches
 from anydim.compiler.graph.nodes import Graph
 from anydim.sizes import Dim, given_dims
@@ -35,8 +36,8 @@ class Opened:
     """An exported program as a graph, and what a call has to do around it.
 
     `state` are tensors of the program by input: buffers and parameters that it writes. `written`
-    are the outputs to copy back, by input. `results` are the names and plain values that the
-    module returns, in the structure `spec` of torch's pytree.
+    are the outputs to copy back, by input. `results` are the leaves that the module returns, a
+    `NamedResult` or a plain value each, in the structure `spec` of torch's pytree.
     """
 
     imported: Imported
@@ -52,10 +53,11 @@ class Opened:
 
     @property
     def is_structured(self) -> bool:
-        """Whether the module returns more than a tensor, or tensors by name."""
-        is_mapping = self.spec.type in (dict, OrderedDict)
-        inner = self.spec.children() if is_mapping else [self.spec]
-        return not all(each.is_leaf() for each in inner)
+        """Whether the module returns more than a tensor, or tensors by the names of outputs."""
+        if self.spec.is_leaf():
+            return False
+        names = [getattr(leaf, "name", None) for leaf in self.results]
+        return self.spec.type not in (dict, OrderedDict) or names != list(self.spec.context)
 
 
 def opened(source: Any, dims: Any = None, dynamic_shapes: Any = None) -> Opened:
@@ -166,9 +168,12 @@ def open_program(
         name, whole.graph_module, constants, names, results, _ranges(whole),
         _named_axes(program, dynamic_shapes), dims or {},
     )  # fmt: skip
-    imported = import_graph(fixed)
+    try:
+        imported = import_graph(fixed)
+    except UnsupportedNodes as error:
+        raise ModelError(error.problem, error.hint) from None
     written = {
-        spec.target: result
+        spec.target: result.name
         for spec, result in zip(signature.output_specs, imported.results)
         if spec.kind.name in _WRITTEN
     }

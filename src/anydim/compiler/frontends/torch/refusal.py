@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from anydim.base.errors import ModelError
 
@@ -12,9 +11,12 @@ class Refused(Exception):
     """A node cannot be imported; the text says why, without the node's name."""
 
 
-class Unsupported(ModelError):
-    """A program has nodes that cannot be imported: `nodes`, by name."""
+class UnsupportedNodes(ModelError):
+    """A program has nodes that cannot be imported: `nodes`, by name.
 
-    def __init__(self, *texts: Any, nodes: Collection[str] = ()) -> None:
-        super().__init__(*texts)
+    Internal: torch.compile's backend runs these nodes in torch; users see a plain ModelError.
+    """
+
+    def __init__(self, problem: str, hint: str, nodes: Collection[str]) -> None:
+        super().__init__(problem, hint)
         self.nodes = frozenset(nodes)

@@ -87,7 +87,7 @@ def attention_of(
         before = call.kind(past[0]).shape[2]
         key, value = (call.emit("concat", old, new, axis=2) for old, new in zip(past, (key, value)))
     given = operands_of(call, query, key, value, before)
-    scale = scale_of(call, given.depth, given.dtype)
+    scale = scale_of(call, call.attribute("scale"), given.depth, given.dtype)
     added = [padding(call, mask, given), call.input(bias) if call.given(bias) else None]
     allowed = causal_mask(call, given) if call.attribute("unidirectional") else None
     scores = masked(call, scores_of(call, given, scale, given.whole), added, allowed)

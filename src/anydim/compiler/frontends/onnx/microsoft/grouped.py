@@ -67,7 +67,9 @@ def _attended(call: OnnxNode, query: str, key: str, value: str, new: _Rows) -> s
     if group > 1:
         query = call.emit("reshape", query, shape=(batch, kept, group * rows, depth))
     given = operands_of(call, query, key, value)
-    scores = scores_of(call, given, scale_of(call, given.depth, given.dtype), given.whole)
+    scores = scores_of(
+        call, given, scale_of(call, call.attribute("scale"), given.depth, given.dtype), given.whole
+    )
     scores = capped_below(call, scores, call.attribute("softcap"))
     bias = _bias(call, given, group) if call.given(10) else None
     scores = masked(call, scores, (bias,), _allowed(call, given, new, group))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from anydim.base.dtypes import DType, boolean, float32, int64
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported, element_type
-from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.compiler.frontends.onnx.operators.call import GraphWriter, OnnxNode, Result
 from anydim.compiler.frontends.onnx.operators.norms import common
 from anydim.sizes import Size, as_size, maximum, simplify
 
@@ -58,7 +58,7 @@ def attention(call: OnnxNode) -> Sequence[Result]:
     """Inputs Q, K, V, a mask, past keys and values, and the number of valid keys per row."""
     given = _operands(call)
     allowed, bias, always = _masks(call, (given.rows, given.columns), given.past, given.dtype)
-    scale = scale_of(call, given.depth, given.dtype)
+    scale = scale_of(call, call.attribute("scale"), given.depth, given.dtype)
     by_groups = given.grouped and not (call.given(3) or call.given(6))
     raw = scores_of(call, given, scale, given.parts if by_groups else given.whole)
     capped = capped_below(call, raw, call.attribute("softcap"))
@@ -96,7 +96,9 @@ def _operands(call: OnnxNode) -> Operands:
     return operands_of(call, query, key, value, past)
 
 
-def operands_of(call: OnnxNode, query: str, key: str, value: str, past: Size | int = 0) -> Operands:
+def operands_of(
+    call: GraphWriter, query: str, key: str, value: str, past: Size | int = 0
+) -> Operands:
     """Operands from values whose heads are axes."""
     batch, count, rows, depth = call.kind(query).shape
     kept, columns = call.kind(key).shape[1:3]
@@ -106,13 +108,13 @@ def operands_of(call: OnnxNode, query: str, key: str, value: str, past: Size | i
     )  # fmt: skip
 
 
-def shaped(call: OnnxNode, made: str, shape: Sequence[Size]) -> str:
+def shaped(call: GraphWriter, made: str, shape: Sequence[Size]) -> str:
     """Reshape a value unless its rank matches."""
     same = len(shape) == call.kind(made).rank
     return made if same else call.emit("reshape", made, shape=tuple(shape))
 
 
-def scores_of(call: OnnxNode, given: Operands, scale: str, shape: Sequence[Size]) -> str:
+def scores_of(call: GraphWriter, given: Operands, scale: str, shape: Sequence[Size]) -> str:
     """Scaled products of queries and keys in a shape: `whole`, or `parts` by groups of heads."""
     query, letters = given.query, given.letters
     if given.grouped:
@@ -129,7 +131,7 @@ def capped_below(call: OnnxNode, scores: str, cap: float | None) -> str:
     return call.emit("mul", call.emit("tanh", call.emit("div", scores, number)), number)
 
 
-def weighted_values(call: OnnxNode, shares: str, given: Operands, flat: bool) -> str:
+def weighted_values(call: GraphWriter, shares: str, given: Operands, flat: bool) -> str:
     """Values weighted by their shares: [batch, count, rows, width].
 
     `flat`: heads are last, [batch, rows, count * width].
@@ -159,9 +161,8 @@ def split_heads(call: OnnxNode, value: str, count: int | None) -> str:
     return call.emit("transpose", parts, perm=(0, 2, 1, 3))
 
 
-def scale_of(call: OnnxNode, depth: Size, dtype: DType) -> str:
+def scale_of(call: GraphWriter, scale: float | None, depth: Size, dtype: DType) -> str:
     """The scale of scores: 1 / sqrt(depth) by default."""
-    scale = call.attribute("scale")
     if scale is not None:
         return call.number(float(scale), dtype)
     if depth.constant is not None:

@@ -20,7 +20,26 @@ from anydim.compiler.graph.regions import Region
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Size, Truth, as_size, prove
 
-__all__ = ["Body", "OnnxNode", "Result", "Scope"]
+__all__ = ["Body", "GraphWriter", "OnnxNode", "Result", "Scope"]
+
+
+class GraphWriter(Protocol):
+    """Adds library nodes to a graph: of an ONNX node, or of a builder (`nesting.BuilderNode`)."""
+
+    def kind(self, value: str) -> TensorType:
+        """The type of a value."""
+
+    def emit(self, name: str, /, *inputs: str, **attributes: Any) -> str:
+        """Add a node with one result and return the result."""
+
+    def number(self, value: Any, dtype: DType) -> str:
+        """A scalar constant."""
+
+    def as_type(self, value: str, dtype: DType) -> str:
+        """Convert a value to a type, if it has another one."""
+
+    def proved(self, left: Size | int, relation: str, right: Size | int) -> bool:
+        """Whether a relation of sizes holds for all dims."""
 
 
 class Body(Protocol):

@@ -1,11 +1,11 @@
-"""Rows of scaled dot-product attention, by the rows of the standard's Attention."""
+"""Scaled dot-product attention, built by the functions of ONNX's Attention."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from anydim.base.dtypes import DType, boolean
+from anydim.base.dtypes import boolean
 from anydim.compiler.frontends.builder import Value
 from anydim.compiler.frontends.nesting import BuilderNode
 from anydim.compiler.frontends.onnx.operators.attention import (
@@ -18,20 +18,6 @@ from anydim.compiler.frontends.torch.builder import TorchBuilder
 from anydim.compiler.frontends.torch.record import Build
 from anydim.compiler.frontends.torch.refusal import Refused
 from anydim.sizes import Size, maximum, product
-
-
-class StandardNode(BuilderNode):
-    """A node as rows of the standard's operators take it: with attributes, without inputs."""
-
-    def __init__(self, g: TorchBuilder, stem: str, attributes: Mapping[str, Any]) -> None:
-        super().__init__(g, stem)
-        self.attributes = attributes
-
-    def attribute(self, name: str, default: Any = None) -> Any:
-        return self.attributes.get(name, default)
-
-    def as_type(self, value: str, dtype: DType) -> str:
-        return value if self.kind(value).dtype == dtype else self.emit("cast", value, to=dtype)
 
 
 def scaled_dot_product(
@@ -106,10 +92,10 @@ def _attended(
 
     Other rows with a score that is NaN have the result NaN.
     """
-    call: Any = StandardNode(g, "attention", {"scale": scale})
+    call = BuilderNode(g, "attention")
     query, key, value = given
     operands = operands_of(call, query.name, key.name, value.name)
-    number = scale_of(call, operands.depth, operands.dtype)
+    number = scale_of(call, scale, operands.depth, operands.dtype)
     shape = operands.parts if operands.grouped else operands.whole
     if mask is not None and operands.grouped:
         mask = _by_groups(g, mask, shape)
