@@ -18,7 +18,6 @@ from anydim.compiler.frontends.structures.emitter import Emitter
 from anydim.compiler.graph.nodes import Node
 from anydim.lang.surface.syntax import Definition
 from anydim.lang.tree import (
-    Axis,
     Expr,
     Group,
     Index,
@@ -59,19 +58,7 @@ def emit_sections(
 def _emit_group(emitter: Emitter, section: Computation, value: Value, values: Values) -> None:
     group = section.group
     names = {tensor.name: value(tensor.name) for tensor in group.inputs}
-    for tensor in (*group.outputs, *group.temporaries):
-        names[tensor.name] = emitter.fresh(f"{tensor.name}.new")
-        emitter.types[names[tensor.name]] = tensor.type
-
-    def tensors(old: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return tuple({names[t.name]: Tensor(names[t.name], t.type) for t in old}.values())
-
-    emitter.group(Group(
-        tensors(group.inputs), tensors(group.outputs),
-        tuple(s for s in renamed(group.statements, names) if isinstance(s, Statement)),
-        tensors(group.temporaries),
-        steps=renamed(group.steps, names),
-    ))  # fmt: skip
+    emitter.instance(group, names)
     values.update({n: names[tensor.name] for n, tensor in zip(section.kept, group.outputs)})
 
 
@@ -114,15 +101,8 @@ class Several:
                     made = self.emitter.emit("gather", table, rows, called=f"{name}.here")
                 self.gathered[name] = made
             return self.gathered[name]
-        return self.repeated(self.shared(name))
-
-    def repeated(self, value: str) -> str:
-        """A value that all calls share, for each of them."""
-        kind = self.emitter.types[value]
-        axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(kind.shape))
-        body = Read(value, tuple(Index(axis.name) for axis in axes))
-        made = Statement(self.emitter.fresh(f"{value}.rows"), (Axis("n", self.count), *axes), body)
-        return self.emitter.statement(made, TensorType(kind.dtype, (self.count, *kind.shape)))
+        value = self.shared(name)
+        return self.emitter.repeat(value, self.count, f"{value}.rows")
 
     def call(self, section: OperatorCall) -> None:
         """Emit an algorithm along an axis."""
@@ -190,21 +170,16 @@ class Several:
         self, group: Group, batch: Batch, kinds: Mapping[str, TensorType],
         made: Mapping[str, TensorType], names: dict[str, str], fused: Mapping[str, str],
     ) -> None:  # fmt: skip
-        for tensor in (*group.outputs, *group.temporaries):
-            names[tensor.name] = self.emitter.fresh(f"{tensor.name}.new")
-            self.emitter.types[names[tensor.name]] = made[tensor.name]
         steps = batched_steps(group.steps, kinds, batch)
         own = with_expressions(steps, lambda expr: self.reading(expr, fused))
-        inputs = {names[t.name]: self.emitter.types[names[t.name]] for t in group.inputs}
-        inputs.update({rows: self.emitter.types[rows] for rows in fused.values() if rows})
-
-        def tensors(old: Sequence[Tensor]) -> tuple[Tensor, ...]:
-            return tuple(Tensor(names[t.name], made[t.name]) for t in old)
-
-        self.emitter.group(Group(
-            tuple(Tensor(name, kind) for name, kind in inputs.items()), tensors(group.outputs), (),
-            tensors(group.temporaries), steps=renamed(own, names),
-        ))  # fmt: skip
+        types = self.emitter.types
+        inputs = [Tensor(t.name, types[names[t.name]]) for t in group.inputs]
+        inputs += [Tensor(rows, types[rows]) for rows in fused.values() if rows]
+        outputs, temporaries = (
+            tuple(Tensor(t.name, made[t.name]) for t in old)
+            for old in (group.outputs, group.temporaries)
+        )
+        self.emitter.instance(Group(tuple(inputs), outputs, (), temporaries, steps=own), names)
 
     # ---- rows of tables --------------------------------------------------------------------------
 

@@ -20,23 +20,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import field
 
 from anydim.base.dtypes import int64
-from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.recursion.emission import Several
 from anydim.compiler.frontends.recursion.states import State
 from anydim.compiler.frontends.recursion.variables import Key, Variables
 from anydim.compiler.frontends.structures.emitter import Emitter
-from anydim.compiler.graph.nodes import Graph, Node
-from anydim.compiler.graph.regions import (
-    LOOP,
-    PART,
-    REGION,
-    SIZES,
-    LoopRegion,
-    PartRegion,
-    Scan,
-    Sizes,
-)
+from anydim.compiler.graph.nodes import Graph
+from anydim.compiler.graph.regions import LoopRegion, PartRegion, Scan, Sizes
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.linking import DEPTH
 from anydim.lang.surface.parser import parse_definition
@@ -56,7 +46,6 @@ from anydim.lang.tree import (
     Write,
 )
 from anydim.lang.tree.bounds_checks import inside
-from anydim.lang.tree.renaming import renamed
 from anydim.sizes import Dim, Size, as_size
 
 SOURCE = "rows"  # of the nodes
@@ -128,10 +117,7 @@ class Frontier:
         names += [outer.fresh(f"{self.name}.{table}") for table in tables]
         inputs = (going, entry, opened, *tables.values(), *self.outside)
         vector = TensorType(int64, (self.count,))
-        outer.node(
-            Node(LOOP, inputs, tuple(names), FrozenMapping({REGION: region}), SOURCE),
-            [vector, vector, *kinds],
-        )
+        outer.region(region, inputs, names, [vector, vector, *kinds])
         made = dict(zip(tables, names[2:]))
         first = variables.register(0)
         results = variables.definition.results
@@ -193,10 +179,8 @@ class Frontier:
         bound = variables.depth if variables.definition.family else None
         deepest = Dim(self._free(f"{self.name}.{DEPTH}"), 0, bound)
         box = self.outer.box.also(Dim(self.counter), *map(Dim, dims), deepest)
-        inner = self.inner = Emitter(
-            box.also(constraints=tuple(self.count - Size.symbol(name) for name in dims))
-        )
-        inner.source = SOURCE
+        constraints = tuple(self.count - Size.symbol(name) for name in dims)
+        inner = self.inner = Emitter(box.also(constraints=constraints), SOURCE)
         vector = TensorType(int64, (self.count,))
         inner.types.update({"state": vector, "open": vector})
         self.histories = [f"{table}.before" for table in tables]
@@ -206,8 +190,7 @@ class Frontier:
         self.frontier = _defined(
             inner, _FRONTIER, ["state", "open"], states=as_size(states), stride=self.stride
         )
-        region = FrozenMapping({REGION: Sizes((*dims, deepest.name))})
-        inner.node(Node(SIZES, (self.frontier[2],), (), region, SOURCE), ())
+        inner.region(Sizes((*dims, deepest.name)), (self.frontier[2],))
         self.tables = {}
         for table, history in zip(tables, self.histories):
             self.tables[table] = self._part(history, f"{table}.old")
@@ -215,10 +198,7 @@ class Frontier:
             self._state(number, state, Size.symbol(dims[number]))
         results = self._results(tables)
         inputs = ("state", "open", *self.histories, *self.outside.values())
-        return Graph(
-            f"{self.name}.step", inner.box, FrozenMapping(inner.types), inputs, tuple(results),
-            nodes=tuple(inner.nodes),
-        )  # fmt: skip
+        return inner.graph(f"{self.name}.step", inputs, results)
 
     def _free(self, name: str) -> str:
         return name if name not in self.outer.box.names else self._free(f"{name}_")
@@ -226,9 +206,7 @@ class Frontier:
     def _part(self, value: str, target: str) -> str:
         """The same tensor as another value, in the same memory."""
         made = self.inner.fresh(target)
-        region = FrozenMapping({REGION: PartRegion(as_size(0))})
-        kind = self.inner.types[value]
-        self.inner.node(Node(PART, (value,), (made,), region, SOURCE), (kind,))
+        self.inner.region(PartRegion(as_size(0)), (value,), (made,), (self.inner.types[value],))
         return made
 
     def _results(self, tables: Sequence[str]) -> list[str]:
@@ -300,7 +278,7 @@ class Frontier:
     def _write(self, table: str, rows: str, value: str) -> None:
         kind = self.inner.types[self.tables[table]]
         self.writes[table].rows.append(rows)
-        self.writes[table].values.append(self.inner.converted(value, kind))
+        self.writes[table].values.append(self.inner.convert(value, kind))
 
     def _then(self, state: State, several: Several, rows: str, at: str, count: Size) -> str:
         """Emit the call, branch or return of a state; returns the next state of each row."""
@@ -358,16 +336,5 @@ def _defined(emitter: Emitter, text: str, given: Sequence[str], **sizes: Size) -
     kinds = [emitter.types[name] for name in given]
     group = instantiate(definition, kinds, sizes, emitter.box)
     names = dict(zip((tensor.name for tensor in group.inputs), given))
-    for tensor in (*group.outputs, *group.temporaries):
-        names[tensor.name] = emitter.fresh(f"{definition.name}.{tensor.name}")
-        emitter.types[names[tensor.name]] = tensor.type
-
-    def tensors(old: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return tuple(Tensor(names[t.name], t.type) for t in old)
-
-    emitter.group(Group(
-        tensors(group.inputs), tensors(group.outputs),
-        tuple(s for s in renamed(group.statements, names) if isinstance(s, Statement)),
-        tensors(group.temporaries), steps=renamed(group.steps, names),
-    ))  # fmt: skip
+    emitter.instance(group, names, f"{definition.name}.{{}}")
     return [names[tensor.name] for tensor in group.outputs]

@@ -6,13 +6,12 @@ algorithm (`sort`), recursion with a bound, a definition with `while`, or a defi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import UserError
-from anydim.base.frozen import FrozenMapping
 from anydim.base.text import count_of, quote_list
-from anydim.compiler.frontends.recursion.data_sized_calls import data_sized_call
+from anydim.compiler.frontends import data_sized
 from anydim.compiler.frontends.recursion.emission import Several, emit_sections
 from anydim.compiler.frontends.recursion.frontier import Frontier
 from anydim.compiler.frontends.recursion.sections import (
@@ -54,20 +53,16 @@ def sequence_graph(
     definition: Definition, types: Sequence[TensorType], box: Box, attributes: Mapping[str, Any]
 ) -> Graph:
     """The graph of a definition as several nodes; raises LanguageError."""
-    emitter = Emitter(box)
+    emitter = Emitter(box, f"{definition.file}:{definition.line}: {definition.name}")
     names = [parameter.name for parameter in definition.parameters]
     emitter.types.update(zip(names, types))
-    emitter.source = f"{definition.file}:{definition.line}: {definition.name}"
     made = InOrder(emitter, definition, dict(zip(names, names)), attributes)
     results = made.run()
     outputs = [
         emitter.emit("identity", value, called=result)
         for result, value in zip(definition.results, results)
     ]
-    return Graph(
-        definition.name, emitter.box, FrozenMapping(emitter.types), tuple(names), tuple(outputs),
-        nodes=tuple(emitter.nodes), guards=tuple(made.guards),
-    ).pruned()  # fmt: skip
+    return emitter.graph(definition.name, names, outputs, guards=tuple(made.guards)).pruned()
 
 
 def called_in_order(
@@ -202,9 +197,9 @@ class InOrder:
                 raise self.definition.error(term.position, problem, "assign it to a name first")
         given = [self.values[term.name] for term in item.call.arguments if isinstance(term, Name)]
         attributes = {each.name: setting_value(each, scope) for each in item.call.settings}
-        stem = f"{self.definition.name}.{item.targets[0]}"
+        self.emitter.stem = f"{self.definition.name}.{item.targets[0]}"
         try:
-            results = data_sized_call(self.emitter, name, stem, given, attributes)
+            results = list(_DATA_SIZED[name](self.emitter, *given, **attributes))
         except TypeError:
             raise self.definition.error(
                 item.call.position, f"'{name}' does not take {count_of(len(given), 'argument')} "
@@ -304,3 +299,22 @@ class InOrder:
                 )
                 self.need([Guard(first, "==", other, message)])
         return first
+
+
+def _compress(
+    emitter: Emitter, x: str, condition: str, *, axis: int | None = None
+) -> Sequence[str]:
+    return [data_sized.compress(emitter, x, condition, axis)]
+
+
+def _unique(
+    emitter: Emitter, x: str, *, axis: int | None = None, sorted: bool = True
+) -> Sequence[str]:
+    return data_sized.unique(emitter, x, axis, sorted)
+
+
+_DATA_SIZED: Mapping[str, Callable[..., Sequence[str]]] = {
+    "nonzero": lambda emitter, x: [data_sized.nonzero(emitter, x)],
+    "compress": _compress, "unique": _unique,
+}  # fmt: skip
+"""Operators whose results have a size that data decides; TypeError for other arguments."""

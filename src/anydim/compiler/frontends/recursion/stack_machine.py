@@ -12,21 +12,11 @@ takes what a state does not write. A result is passed in carried values.
 from __future__ import annotations
 
 from anydim.base.dtypes import boolean, int64
-from anydim.base.frozen import FrozenMapping
 from anydim.compiler.frontends.recursion.emission import Values, emit_sections
 from anydim.compiler.frontends.recursion.variables import Key, Variables
 from anydim.compiler.frontends.structures.emitter import Emitter
-from anydim.compiler.graph.nodes import Graph, Node
-from anydim.compiler.graph.regions import (
-    BRANCH,
-    LOOP,
-    REGION,
-    SIZES,
-    BranchRegion,
-    LoopRegion,
-    Scan,
-    Sizes,
-)
+from anydim.compiler.graph.nodes import Graph
+from anydim.compiler.graph.regions import BranchRegion, LoopRegion, Scan, Sizes
 from anydim.lang.surface.linking import DEPTH
 from anydim.lang.tree import TensorType
 from anydim.sizes import Dim, Size, as_size
@@ -71,7 +61,7 @@ class StackMachine:
         kinds += [outer.types[each] for each in (returns, *initials)]
         shared = [self.given[name] for name in self.shared]
         given = (going, first_row, entry, *registers, returns, *initials, *shared)
-        outer.node(Node(LOOP, given, tuple(names), FrozenMapping({REGION: region}), SOURCE), kinds)
+        outer.region(region, given, names, kinds)
         return names[2 : 2 + len(variables.definition.results)]
 
     def _initial(self, key: Key) -> str:
@@ -85,7 +75,7 @@ class StackMachine:
             outer.emit("fill", shape=(count, *kind.shape), value=0.0, dtype=kind.dtype)
             for count in (as_size(1), depth - 2)
         )
-        return outer.joined([zero, first, rest])
+        return outer.concatenate([zero, first, rest])
 
     @property
     def shared(self) -> list[str]:
@@ -102,8 +92,8 @@ class StackMachine:
         stem = self._free(f"{self.name}.{DEPTH}")
         self.positions = [stem, *(f"{stem}.{n + 1}" for n in range(len(self.memories)))]
         dims = [Dim(name, 0, self.depth) for name in self.positions]
-        inner = Emitter(self.outer.box.also(Dim(self._free(f"{self.name}.step")), *dims))
-        inner.source = SOURCE
+        box = self.outer.box.also(Dim(self._free(f"{self.name}.step")), *dims)
+        inner = Emitter(box, SOURCE)
         scalar, depth = TensorType(int64, ()), as_size(self.depth + 1)
         inner.types.update({"sp": scalar, "pc": scalar})
         registers = self.variables.registers
@@ -120,14 +110,8 @@ class StackMachine:
         inputs = ["sp", "pc", *self.register_names, *self.row_names]
         inputs += [f"given.{name}" for name in self.shared]
         made = self._dispatch(inner, inputs, list(range(len(self.states))))
-        inner.node(
-            Node(SIZES, (made[-1],), (), FrozenMapping({REGION: Sizes(tuple(self.positions))}),
-                 SOURCE), (),
-        )  # fmt: skip
-        return Graph(
-            f"{self.name}.steps", inner.box, FrozenMapping(inner.types), tuple(inputs),
-            tuple(made[:-1]), nodes=tuple(inner.nodes),
-        )  # fmt: skip
+        inner.region(Sizes(tuple(self.positions)), (made[-1],))
+        return inner.graph(f"{self.name}.steps", inputs, made[:-1])
 
     def _dispatch(self, emitter: Emitter, inputs: list[str], states: list[int]) -> list[str]:
         """Emit the branches to the state that `pc` names; returns the results of the state."""
@@ -138,22 +122,14 @@ class StackMachine:
         condition = _against(emitter, "less", "pc", high[0])
         graphs = []
         for part in (low, high):
-            inner = Emitter(emitter.box)
-            inner.source = SOURCE
+            inner = Emitter(emitter.box, SOURCE)
             inner.types.update({name: emitter.types[name] for name in inputs})
             made = self._dispatch(inner, inputs, part)
-            graphs.append(Graph(
-                f"states.{part[0]}", inner.box, FrozenMapping(inner.types), tuple(inputs),
-                tuple(made), nodes=tuple(inner.nodes),
-            ))  # fmt: skip
+            graphs.append(inner.graph(f"states.{part[0]}", inputs, made))
         kinds = [graphs[0].types[name] for name in graphs[0].outputs]
-        names = tuple(emitter.fresh(f"state.{n}") for n in range(len(kinds)))
-        region = BranchRegion(graphs[0], graphs[1])
-        emitter.node(
-            Node(BRANCH, (condition, *inputs), names, FrozenMapping({REGION: region}), SOURCE),
-            kinds,
-        )
-        return list(names)
+        names = [emitter.fresh(f"state.{n}") for n in range(len(kinds))]
+        emitter.region(BranchRegion(graphs[0], graphs[1]), (condition, *inputs), names, kinds)
+        return names
 
 
 def _number(emitter: Emitter, number: int) -> str:
@@ -206,12 +182,12 @@ class _StateCode:
             rows.append(value)
             positions.append(row)
         parts = [emitter.emit("reshape", each, shape=(as_size(1),)) for each in positions]
-        results = [self.going, self.sp, pc, *self.registers, *rows, emitter.joined(parts)]
+        results = [self.going, self.sp, pc, *self.registers, *rows, emitter.concatenate(parts)]
         return self.own(results)
 
     def write(self, key: Key, value: str, row: str) -> None:
         """Write a value to the table of a variable."""
-        self.writes[key] = self.emitter.converted(value, self.machine.types[key]), row
+        self.writes[key] = self.emitter.convert(value, self.machine.types[key]), row
 
     def nothing(self, key: Key) -> str:
         kind = self.machine.types[key]
@@ -254,7 +230,7 @@ class _StateCode:
         start = variables.register(own)
         for position, name in enumerate(variables.family[own].results):
             kind = variables.results[own][position]
-            self.registers[start + position] = emitter.converted(self.value(name), kind)
+            self.registers[start + position] = emitter.convert(self.value(name), kind)
         self.sp = _against(emitter, "sub", "sp", 1)
         self.going = _against(emitter, "greater", self.sp, 0)
         return emitter.emit("gather", "returns", self.sp)

@@ -7,11 +7,10 @@ are in the order of levels.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from anydim.base.frozen import FrozenMapping
 from anydim.compiler.frontends.structures.batching import (
     Batch,
     Children,
@@ -20,11 +19,10 @@ from anydim.compiler.frontends.structures.batching import (
     batched_steps,
     varying,
 )
-from anydim.compiler.frontends.structures.emitter import SOURCE, Emitter
+from anydim.compiler.frontends.structures.emitter import BodyEmitter, Emitter
 from anydim.compiler.frontends.structures.records import Case, Instance, Key
 from anydim.compiler.frontends.structures.recursion import Computed, Recursion
-from anydim.compiler.graph.nodes import Graph, Node
-from anydim.compiler.graph.regions import LOOP, REGION, SIZES, LoopRegion, Scan, Sizes
+from anydim.compiler.graph.regions import LoopRegion, Scan, Sizes
 from anydim.compiler.kernels.routines.level_plan import AT, COUNT, EDGE, EDGES, FIRST
 from anydim.lang.tree import (
     Apply,
@@ -93,19 +91,15 @@ class Values:
         self.emitter.statement(own, self.kind(statement.target))
 
     def steps(self) -> None:
-        group, emitter = self.group, self.emitter
+        group = self.group
         names = {tensor.name: self.name(tensor.name) for tensor in group.inputs}
-        for tensor in (*group.outputs, *group.temporaries):
-            names[tensor.name] = emitter.fresh(f"{self.case.name}/{tensor.name}")
-
-        def tensors(old: Iterable[Tensor]) -> tuple[Tensor, ...]:
-            return tuple(Tensor(names[t.name], self.kind(t.name)) for t in old)
-
-        made = batched_steps(group.steps, self.kinds, self.batch)
-        emitter.group(Group(
-            tensors(group.inputs), tensors(group.outputs), (), tensors(group.temporaries),
-            steps=renamed(made, names),
-        ))  # fmt: skip
+        inputs, outputs, temporaries = (
+            tuple(Tensor(t.name, self.kind(t.name)) for t in old)
+            for old in (group.inputs, group.outputs, group.temporaries)
+        )
+        steps = batched_steps(group.steps, self.kinds, self.batch)
+        made = Group(inputs, outputs, (), temporaries, steps=steps)
+        self.emitter.instance(made, names, f"{self.case.name}/{{}}")
         self.made.update({tensor.name: names[tensor.name] for tensor in group.outputs})
 
     def name(self, tensor: str) -> str:
@@ -137,18 +131,18 @@ class Values:
         origins = {origin: tensor for tensor, origin in self.computed.arguments.items()}
         return self.computed.outputs.get(name) or origins[name]
 
-    def exported(self, name: str) -> str:
+    def choose(self, tensor: str, origin: str, tables: Sequence[str], sites: str, rows: str) -> str:
+        """The value that each call gets from its caller: a row of the table of its site."""
+        target, kind = self.emitter.fresh(f"{self.case.name}/{origin}"), self.kind(tensor)
+        return self.emitter.statement(chosen(target, kind, tables, sites, rows), kind)
+
+    def export(self, name: str) -> str:
         """A field of new nodes, of all these calls."""
         tensor = self.tensor(name)
         held = self.name(tensor)
         if tensor in self.batch.tensors:
             return held
-        own = self.kinds[tensor]
-        axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(own.shape))
-        body = Read(held, tuple(Index(axis.name) for axis in axes))
-        target = self.emitter.fresh(f"{self.case.name}/{name}")
-        made = Statement(target, (Axis("n", self.batch.count), *axes), body)
-        return self.emitter.statement(made, TensorType(own.dtype, (self.batch.count, *own.shape)))
+        return self.emitter.repeat(held, self.batch.count, f"{self.case.name}/{name}")
 
 
 class Outside(Values):
@@ -197,10 +191,7 @@ class Outside(Values):
                 for word in ("site", "row")
             )
             tables = argument_tables(recursion, self.case, origin)
-            target = emitter.fresh(f"{self.case.name}/{origin}")
-            return emitter.statement(
-                chosen(target, self.kind(tensor), tables, sites, rows), self.kind(tensor)
-            )
+            return self.choose(tensor, origin, tables, sites, rows)
         return self.case.instance.tensors[origin]
 
     def node(self, origin: str, kind: TensorType) -> str:
@@ -281,15 +272,15 @@ class Cycle:
                     values.run(step)
                 for position, site in enumerate(values.case.sites):
                     for field, name in enumerate(site.arguments):
-                        recursion.exports[case, position, field] = values.exported(name)
+                        recursion.exports[case, position, field] = values.export(name)
                 for result, tensor in enumerate(values.group.outputs[: len(kinds)]):
-                    held = self.emitter.converted(values.name(tensor.name), kinds[result])
+                    held = self.emitter.convert(values.name(tensor.name), kinds[result])
                     before.setdefault((instance.key, result), []).append(held)
         if self.loop:
             _Loop(self, before).run()
             return
         for key, values_before in before.items():
-            recursion.tables[key] = self.emitter.joined(values_before)
+            recursion.tables[key] = self.emitter.concatenate(values_before)
 
     def calls_own(self, call_key: Key) -> bool:
         """Whether a callee is in this cycle."""
@@ -313,8 +304,6 @@ class _Loop:
             for instance in cycle.instances
             for result in range(len(self.recursion.results[instance.key]))
         ]
-        self.given: list[str] = []
-        self.captured: dict[str, str] = {}
         self.depending: dict[int, set[str]] = {}  # by case: tensors that depend on the loop
         self.exports: dict[tuple[int, int, int], tuple[str, Scan, TensorType]] = {}
 
@@ -326,7 +315,7 @@ class _Loop:
         for values in outside:
             self.hoist(values)
         self.counter = recursion.free(f"{recursion.definition.name}.level")
-        self.inner = Emitter(self.box(levels))
+        self.inner = BodyEmitter(self.box(levels), outer)
         self.histories()
         self.find(table)
         parts: dict[tuple[Key, int], list[str]] = {}
@@ -340,7 +329,7 @@ class _Loop:
             outputs = inside.group.outputs[: len(recursion.results[key])]
             for result, tensor in enumerate(outputs):
                 kind = recursion.results[key][result]
-                held = self.inner.converted(inside.name(tensor.name), kind)
+                held = self.inner.convert(inside.name(tensor.name), kind)
                 parts.setdefault((key, result), []).append(held)
         self.emit(parts, levels)
 
@@ -351,9 +340,9 @@ class _Loop:
             for field, name in enumerate(site.arguments):
                 key = case, position, field
                 if values.tensor(name) not in self.depending[case]:
-                    self.recursion.exports[key] = values.exported(name)
+                    self.recursion.exports[key] = values.export(name)
                     continue
-                held = self.inner.emit("identity", inside.exported(name))
+                held = self.inner.emit("identity", inside.export(name))
                 kind = self.inner.types[held]
                 whole = self.recursion.calls(case)
                 scan = Scan(self.column(case, FIRST), whole, joined=True)
@@ -439,17 +428,7 @@ class _Loop:
     def find(self, table: str) -> None:
         """Find the dims of a level."""
         region = Sizes(tuple(self.columns), Size.symbol(self.counter))
-        held = self.capture(table)
-        self.inner.node(Node(SIZES, (held,), (), FrozenMapping({REGION: region}), SOURCE), ())
-
-    def capture(self, value: str) -> str:
-        """The name inside of a value outside."""
-        if value not in self.captured:
-            name = self.inner.fresh(value)
-            self.inner.types[name] = self.outer.types[value]
-            self.captured[value] = name
-            self.given.append(value)
-        return self.captured[value]
+        self.inner.region(region, (self.inner.capture(table),))
 
     def emit(self, parts: Mapping[tuple[Key, int], list[str]], levels: Size) -> None:
         """Emit the loop."""
@@ -458,7 +437,7 @@ class _Loop:
         for instance, result in self.keys:
             key = instance.key, result
             kind, total = recursion.results[instance.key][result], recursion.total(instance)
-            held = inner.joined(parts[key])
+            held = inner.concatenate(parts[key])
             if held not in {name for node in inner.nodes for name in node.outputs}:
                 held = inner.emit("identity", held)
             results.append(held)
@@ -471,21 +450,15 @@ class _Loop:
             results.append(made)
             scans.append(scan)
             kinds.append(kind)
-        body = Graph(
-            f"{recursion.definition.name}.levels", inner.box, FrozenMapping(inner.types),
-            (*self.history.values(), *(self.captured[name] for name in self.given)),
-            tuple(results), nodes=tuple(inner.nodes),
-        )  # fmt: skip
+        inputs = (*self.history.values(), *inner.captures)
+        body = inner.graph(f"{recursion.definition.name}.levels", inputs, results)
         region = LoopRegion(body, self.counter, levels, False, 0, tuple(scans))
         names = [outer.fresh(self.history[i.key, r]) for i, r in self.keys]
         names += [
             outer.fresh(f"{recursion.cases[case].name}.made{site}.{number}")
             for case, site, number in self.exports
         ]
-        outer.node(
-            Node(LOOP, (*initials, *self.given), tuple(names), FrozenMapping({REGION: region}),
-                 SOURCE), kinds,
-        )  # fmt: skip
+        outer.region(region, (*initials, *inner.given), names, kinds)
         for (instance, result), name in zip(self.keys, names):
             recursion.tables[instance.key, result] = name
         recursion.exports.update(zip(self.exports, names[len(self.keys) :]))
@@ -497,7 +470,7 @@ class _Loop:
         zero = self.outer.emit(
             "fill", shape=(rest, *kind.shape), value=0.0, dtype=kind.dtype, called="rest"
         )
-        return self.outer.joined([*self.before[key], zero])
+        return self.outer.concatenate([*self.before[key], zero])
 
 
 class _Inside(Values):
@@ -514,11 +487,11 @@ class _Inside(Values):
                 continue
             whole = outside.batch.children[name]
             first, edges = loop.edges(case, call, EDGE), loop.edges(case, call, EDGES)
-            offsets = loop.inner.part(loop.capture(whole.offsets), self.first, count + 1)
-            owner = loop.inner.part(loop.capture(whole.owner), first, edges)
+            offsets = loop.inner.part(loop.inner.capture(whole.offsets), self.first, count + 1)
+            owner = loop.inner.part(loop.inner.capture(whole.owner), first, edges)
             children[name] = Children(
-                edges, loop.inner.moved(offsets, first, "offsets"),
-                loop.inner.moved(owner, self.first, "owner"),
+                edges, loop.inner.subtract(offsets, first, "offsets"),
+                loop.inner.subtract(owner, self.first, "owner"),
             )  # fmt: skip
         super().__init__(loop.recursion, outside.computed, loop.inner, count, children)
 
@@ -536,19 +509,19 @@ class _Inside(Values):
                 )
         value = self.outside.name(tensor)
         if tensor not in self.batch.tensors:
-            return loop.capture(value)
+            return loop.inner.capture(value)
         name = self.batch.counted(self.kinds[tensor].shape)
         if not name:
-            return self.emitter.part(loop.capture(value), self.first, self.batch.count)
+            return self.emitter.part(loop.inner.capture(value), self.first, self.batch.count)
         calls = loop.layout.spread(computed.number)
         own = next(each for each in calls if self.case.calls[each].several == name)
         first = loop.edges(computed.number, own, EDGE)
-        return self.emitter.part(loop.capture(value), first, self.batch.children[name].total)
+        return self.emitter.part(loop.inner.capture(value), first, self.batch.children[name].total)
 
     def part(self, value: str, call: int) -> str:
         """The part of a vector over all calls that belongs to the level."""
         number = self.computed.number
         if not self.case.calls[call].several:
-            return self.emitter.part(self.loop.capture(value), self.first, self.batch.count)
+            return self.emitter.part(self.loop.inner.capture(value), self.first, self.batch.count)
         first, count = (self.loop.edges(number, call, each) for each in (EDGE, EDGES))
-        return self.emitter.part(self.loop.capture(value), first, count)
+        return self.emitter.part(self.loop.inner.capture(value), first, count)

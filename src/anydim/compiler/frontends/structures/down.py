@@ -7,18 +7,15 @@ of its site, in the row of its caller.
 
 from __future__ import annotations
 
-from anydim.base.frozen import FrozenMapping
 from anydim.compiler.frontends.structures.cycles import (
     Outside,
     Values,
     argument_tables,
-    chosen,
     outside_of,
 )
-from anydim.compiler.frontends.structures.emitter import SOURCE, Emitter
+from anydim.compiler.frontends.structures.emitter import BodyEmitter
 from anydim.compiler.frontends.structures.recursion import Recursion
-from anydim.compiler.graph.nodes import Graph, Node
-from anydim.compiler.graph.regions import LOOP, REGION, SIZES, LoopRegion, Scan, Sizes
+from anydim.compiler.graph.regions import LoopRegion, Scan, Sizes
 from anydim.compiler.kernels.routines.level_plan import DOWN, DOWNS
 from anydim.lang.tree import TensorType
 from anydim.sizes import Dim, Size
@@ -43,9 +40,9 @@ class Down:
                     if recursion.layout.cycle_of(case) == self.number:
                         inner.append(((case, call, parameter), tensor))
                         continue
-                    held = outside_of(recursion, case, tensor).exported(tensor)
+                    held = outside_of(recursion, case, tensor).export(tensor)
                     kind = recursion.passed[key, parameter]
-                    recursion.arguments[case, call, parameter] = self.outer.converted(held, kind)
+                    recursion.arguments[case, call, parameter] = self.outer.convert(held, kind)
         if inner:
             self.loop(inner)
 
@@ -68,9 +65,7 @@ class Down:
             most = Size.symbol(recursion.dims["broadest", case])
             constraints += [total - first - count, total - first, most - count]
         box = outer.box.also(*dims).also(constraints=tuple(constraints))
-        self.inner = Emitter(box)
-        self.given: list[str] = []
-        self.captured: dict[str, str] = {}
+        self.inner = BodyEmitter(box, outer)
         histories = []
         for (case, call, parameter), _ in sites:
             kind = recursion.passed[recursion.cases[case].calls[call].callee, parameter]
@@ -80,9 +75,7 @@ class Down:
             recursion.arguments[case, call, parameter] = name
             histories.append(name)
         region = Sizes(tuple(self.columns), Size.symbol(self.counter))
-        self.inner.node(
-            Node(SIZES, (self.capture(table),), (), FrozenMapping({REGION: region}), SOURCE), ()
-        )
+        self.inner.region(region, (self.capture(table),))
         outside = {
             (case, tensor): outside_of(recursion, case, tensor) for (case, *_), tensor in sites
         }
@@ -90,22 +83,16 @@ class Down:
         results, scans, kinds = [], [], []
         for (case, call, parameter), tensor in sites:
             kind = recursion.passed[recursion.cases[case].calls[call].callee, parameter]
-            held = self.inner.converted(depths_of[outside[case, tensor]].exported(tensor), kind)
+            held = self.inner.convert(depths_of[outside[case, tensor]].export(tensor), kind)
             results.append(self.inner.emit("identity", held))
             whole = recursion.calls(case)
             scans.append(Scan(self.column(case, DOWN), whole, history=True, joined=True))
             kinds.append(TensorType(kind.dtype, (whole, *kind.shape)))
-        body = Graph(
-            f"{recursion.definition.name}.depths", box, FrozenMapping(self.inner.types),
-            (*histories, *(self.captured[name] for name in self.given)), tuple(results),
-            nodes=tuple(self.inner.nodes),
-        )  # fmt: skip
+        inputs = (*histories, *self.inner.captures)
+        body = self.inner.graph(f"{recursion.definition.name}.depths", inputs, results)
         held_loop = LoopRegion(body, self.counter, depths, False, 0, tuple(scans))
         names = [outer.fresh(name) for name in histories]
-        outer.node(
-            Node(LOOP, tuple(self.given), tuple(names), FrozenMapping({REGION: held_loop}), SOURCE),
-            kinds,
-        )
+        outer.region(held_loop, self.inner.given, names, kinds)
         for ((case, call, parameter), _), name in zip(sites, names):
             recursion.arguments[case, call, parameter] = name
 
@@ -115,14 +102,9 @@ class Down:
 
     def capture(self, value: str) -> str:
         """The name inside of a value outside, or of a table in the loop."""
-        if value in self.captured.values() or value not in self.outer.types:
+        if value in self.inner.captured.values() or value not in self.outer.types:
             return value
-        if value not in self.captured:
-            name = self.inner.fresh(value)
-            self.inner.types[name] = self.outer.types[value]
-            self.captured[value] = name
-            self.given.append(value)
-        return self.captured[value]
+        return self.inner.capture(value)
 
 
 class _Depth(Values):
@@ -143,10 +125,7 @@ class _Depth(Values):
                 for word in ("down_site", "down_row")
             )
             tables = [down.capture(t) for t in argument_tables(recursion, self.case, origin)]
-            target = self.emitter.fresh(f"{self.case.name}/{origin}")
-            return self.emitter.statement(
-                chosen(target, self.kind(tensor), tables, sites, rows), self.kind(tensor)
-            )
+            return self.choose(tensor, origin, tables, sites, rows)
         value = down.capture(self.outside.name(tensor))
         if tensor not in self.batch.tensors:
             return value

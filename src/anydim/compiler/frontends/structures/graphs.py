@@ -87,10 +87,9 @@ def structure_graph(
             outputs += (result.roots, *result.hidden)
         else:
             outputs.append(result)
-    return Graph(
-        definition.name, emitter.box, FrozenMapping(emitter.types), tuple(inputs), tuple(outputs),
-        nodes=tuple(emitter.nodes), guards=made.guards, lists=FrozenMapping(ports),
-    ).pruned()  # fmt: skip
+    lists = FrozenMapping(ports)
+    made_graph = emitter.graph(definition.name, inputs, outputs, guards=made.guards, lists=lists)
+    return made_graph.pruned()
 
 
 def declared(

@@ -184,7 +184,7 @@ class Results:
             )  # fmt: skip
         if not structure:
             wanted = self._given(kind.name, constructor, parameter.name)
-            parts = [self.emitter.converted(part, wanted) for part in parts]
+            parts = [self.emitter.convert(part, wanted) for part in parts]
         kinds = {self.emitter.types[each].shape[1:] for each in parts}
         if len(kinds) > 1:
             shown = " and ".join(sorted(f"({', '.join(map(str, each))})" for each in kinds))
@@ -192,7 +192,7 @@ class Results:
                 self.recursion.definition.position,
                 f"field '{parameter.name}' of the result '{name}' has the sizes {shown}",
             )  # fmt: skip
-        made = self.emitter.emit("identity", self.emitter.joined(parts), called=value)
+        made = self.emitter.emit("identity", self.emitter.concatenate(parts), called=value)
         shape = () if structure else self.emitter.types[made].shape[1:]
         return FieldPort(parameter.name, made, structure, shape)
 

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from anydim.base.frozen import FrozenMapping
-from anydim.compiler.frontends.structures.emitter import SOURCE
 from anydim.compiler.frontends.structures.records import Case, Decision, Instance, Place
 from anydim.compiler.frontends.structures.recursion import Recursion
 from anydim.compiler.graph.nodes import Node
 from anydim.compiler.graph.operator import operator
-from anydim.compiler.graph.regions import REGION, SIZES, Sizes
+from anydim.compiler.graph.regions import Sizes
 from anydim.compiler.kernels.routines.level_plan import Layout, bounds_of
 from anydim.lang.tree import TensorType
 from anydim.sizes import Dim, Size
@@ -153,12 +152,10 @@ def number_calls(recursion: Recursion) -> None:
     recursion.bounds = bounds_of(given, attributes)
     names = []
     for result in layout.results():
-        names.append(emitter.fresh(".".join([SOURCE, *map(str, result)])))
+        names.append(emitter.fresh(".".join(["levels", *map(str, result)])))
         recursion.results_of_levels[result] = names[-1]
-    emitter.node(
-        Node("call_levels", tuple(inputs), tuple(names), FrozenMapping(attributes), SOURCE),
-        kinds,
-    )
+    frozen = FrozenMapping(attributes)
+    emitter.node(Node("call_levels", tuple(inputs), tuple(names), frozen, emitter.source), kinds)
     _sizes(recursion, dict(zip(layout.results(), kinds)))
 
 
@@ -196,5 +193,5 @@ def _sizes(recursion: Recursion, kinds: Mapping[tuple[Any, ...], TensorType]) ->
             whole = ("calls", *parts) if len(parts) == 1 else ("edges", *parts)
             constraints.append(Size.symbol(recursion.dims[whole]) - symbol)
     emitter.box = emitter.box.also(*dims).also(constraints=tuple(constraints))
-    region = FrozenMapping({REGION: Sizes(tuple(recursion.dims.values()))})
-    emitter.node(Node(SIZES, (recursion.results_of_levels["sizes",],), (), region, SOURCE), ())
+    region = Sizes(tuple(recursion.dims.values()))
+    emitter.region(region, (recursion.results_of_levels["sizes",],))
