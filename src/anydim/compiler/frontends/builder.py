@@ -87,7 +87,7 @@ class Builder(GraphBuilder):
     ) -> Any:  # fmt: skip
         """Call a definition that is several nodes."""
         try:
-            names = sequence.called_in_order(self, definition, inputs, attributes)
+            names = sequence.emit_call_in_order(self, definition, inputs, attributes)
         except UserError as error:
             raise GraphError(f"'{self.name}': {error.problem}", error.hint) from None
         made = tuple(Value(self, name) for name in names)
@@ -123,7 +123,7 @@ class Builder(GraphBuilder):
     ) -> Any:
         building = import_module("anydim.compiler.frontends.structures.building")
         try:
-            made = building.called_over_structures(self, definition, inputs, attributes)
+            made = building.emit_structure_call(self, definition, inputs, attributes)
         except UserError as error:
             raise GraphError(f"'{self.name}': {error.problem}", error.hint) from None
         return made[0] if len(made) == 1 else made

@@ -16,7 +16,7 @@ def tensor_parameters(definition: Definition) -> Definition:
     """The definition with the tensor fields of its structures as parameters."""
     if not definition.types:
         return definition
-    made: Definition = _structures().flattened(definition)
+    made: Definition = _structures().flatten_structures(definition)
     return made
 
 

@@ -9,10 +9,10 @@ from anydim.base.frozen import FrozenMapping
 from anydim.compiler.frontends.recursion.sections import Computation, OperatorCall, Section
 from anydim.compiler.frontends.structures.batching import (
     Batch,
-    Unbatched,
-    batched,
-    batched_steps,
-    varying,
+    CannotBatch,
+    batch_statement,
+    batch_steps,
+    varying_tensors,
 )
 from anydim.compiler.frontends.structures.emitter import Emitter
 from anydim.compiler.graph.nodes import Node
@@ -130,9 +130,9 @@ class Several:
         """Emit comprehensions: each statement with one more axis, or steps in a loop over calls."""
         group = section.group
         own = {t.name for t in group.inputs if t.name in self.values or t.name in self.rows}
-        batch = Batch(self.count, varying(group, own), {})
+        batch = Batch(self.count, varying_tensors(group, own), {})
         kinds = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
-        fused = self.fused(group, own)
+        fused = self.fused_rows(group, own)
         names = {name: self.rows[name][0] for name in fused}
         names.update({rows: rows for rows in fused.values()})
         for tensor in group.inputs:
@@ -149,7 +149,7 @@ class Several:
                 self.steps(group, batch, kinds, made, names, fused)
             else:
                 self.statements(group, batch, kinds, made, names, fused)
-        except Unbatched as found:
+        except CannotBatch as found:
             raise self.error(f"{found}, which has no form for several calls at once") from None
         for name, tensor in zip(section.kept, group.outputs):
             self.values[name] = names[tensor.name]
@@ -160,8 +160,8 @@ class Several:
     ) -> None:  # fmt: skip
         for each in group.statements:
             names[each.target] = self.emitter.fresh(f"{each.target}.new")
-            statement = batched(each, kinds, batch)
-            body = self.reading(statement.body, fused)
+            statement = batch_statement(each, kinds, batch)
+            body = self.read_tables(statement.body, fused)
             (own,) = renamed((statement.with_body(body),), names)
             assert isinstance(own, Statement)
             self.emitter.statement(own, made[each.target])
@@ -170,8 +170,8 @@ class Several:
         self, group: Group, batch: Batch, kinds: Mapping[str, TensorType],
         made: Mapping[str, TensorType], names: dict[str, str], fused: Mapping[str, str],
     ) -> None:  # fmt: skip
-        steps = batched_steps(group.steps, kinds, batch)
-        own = with_expressions(steps, lambda expr: self.reading(expr, fused))
+        steps = batch_steps(group.steps, kinds, batch)
+        own = with_expressions(steps, lambda expr: self.read_tables(expr, fused))
         types = self.emitter.types
         inputs = [Tensor(t.name, types[names[t.name]]) for t in group.inputs]
         inputs += [Tensor(rows, types[rows]) for rows in fused.values() if rows]
@@ -183,12 +183,12 @@ class Several:
 
     # ---- rows of tables --------------------------------------------------------------------------
 
-    def fused(self, group: Group, own: set[str]) -> dict[str, str]:
+    def fused_rows(self, group: Group, own: set[str]) -> dict[str, str]:
         """The variables whose rows statements read in their tables, with the rows.
 
         Sums read gathered rows, as products need them in a dense tensor.
         """
-        found = {name: rows for name in own - self.values.keys() - self.gathered.keys()
+        found = {name: rows for name in sorted(own - self.values.keys() - self.gathered.keys())
                  if (rows := self.rows[name][1])}  # fmt: skip
         for each in group.statements:
             for read in reads(each.body):
@@ -201,7 +201,7 @@ class Several:
         written = {tensor.name for tensor in group.outputs}
         return {name: rows for name, rows in found.items() if name not in written}
 
-    def reading(self, body: Expr, fused: Mapping[str, str]) -> Expr:
+    def read_tables(self, body: Expr, fused: Mapping[str, str]) -> Expr:
         return rewrite(body, lambda expr: self.change(expr, fused))
 
     def change(self, expr: Expr, fused: Mapping[str, str]) -> Expr | None:

@@ -105,7 +105,7 @@ class Frontier:
             "fill", shape=(self.count,), value=float(variables.entries[0]), dtype=int64
         )
         opened = outer.emit("fill", shape=(self.count,), value=0.0, dtype=int64)
-        (going,) = _defined(outer, _GOING, [entry])
+        (going,) = _emit_definition(outer, _GOING, [entry])
         kinds = [outer.types[name] for name in tables.values()]
         body = self._body(kinds, list(tables))
         scans = tuple(
@@ -187,7 +187,7 @@ class Frontier:
         inner.types.update(zip(self.histories, kinds))
         self.writes = {table: _Writes() for table in tables}
         self.moves, self.opens = _Writes(), _Writes()
-        self.frontier = _defined(
+        self.frontier = _emit_definition(
             inner, _FRONTIER, ["state", "open"], states=as_size(states), stride=self.stride
         )
         inner.region(Sizes((*dims, deepest.name)), (self.frontier[2],))
@@ -210,17 +210,17 @@ class Frontier:
         return made
 
     def _results(self, tables: Sequence[str]) -> list[str]:
-        state = self._written("state", self.moves, "state.next")
-        opened = self._written("open", self.opens, "open.next")
-        (going,) = _defined(self.inner, _GOING, [state])
+        state = self._write_rows("state", self.moves, "state.next")
+        opened = self._write_rows("open", self.opens, "open.next")
+        (going,) = _emit_definition(self.inner, _GOING, [state])
         new = [
-            self._written(self.tables[table], self.writes[table], f"{table}.new")
+            self._write_rows(self.tables[table], self.writes[table], f"{table}.new")
             for table in tables
         ]
         parts = [self._part(each, f"{table}.after") for each, table in zip(new, tables)]
         return [going, state, opened, *parts]
 
-    def _written(self, old: str, writes: _Writes, target: str) -> str:
+    def _write_rows(self, old: str, writes: _Writes, target: str) -> str:
         """A table with the rows that states write."""
         inner = self.inner
         kind, made = inner.types[old], inner.fresh(target)
@@ -252,7 +252,7 @@ class Frontier:
         for function, name in variables.stored:
             if function == state.function:
                 held[name] = self.tables[self._table_name((function, name))], at
-        for name, register in variables.bound(state).items():
+        for name, register in variables.bound_registers(state).items():
             held[name] = self.tables[f"register.{register}"], rows
         own = variables.family[state.function]
         several = Several(inner, own, count, held, self._shared_value(state.function))
@@ -330,7 +330,7 @@ class Frontier:
         return self.inner.statement(made, TensorType(int64, (count,)))
 
 
-def _defined(emitter: Emitter, text: str, given: Sequence[str], **sizes: Size) -> list[str]:
+def _emit_definition(emitter: Emitter, text: str, given: Sequence[str], **sizes: Size) -> list[str]:
     """Emit a definition of this file; returns its results."""
     definition = parse_definition(text)
     kinds = [emitter.types[name] for name in given]

@@ -171,10 +171,10 @@ def sections_of(statements: Sequence[Item], scope: Scope, kept: Collection[str])
 def _sections(statements: Sequence[Item], scope: Scope, kept: Collection[str]) -> Iterator[Section]:
     waiting: list[Item] = []
     for number, item in enumerate(statements):
-        own = _known(item, scope)
+        own = _called_algorithm(item, scope)
         if not own:
             for inner in items((item,)):
-                if own_calls := _known(inner, scope):
+                if own_calls := _called_algorithm(inner, scope):
                     raise scope.error(
                         inner.position, f"'{own_calls}' is an algorithm, and is called in a loop "
                         "or a branch", "call it before, and use its results inside",
@@ -191,7 +191,7 @@ def _sections(statements: Sequence[Item], scope: Scope, kept: Collection[str]) -
     yield from _computation(waiting, scope, kept)
 
 
-def _known(item: Item, scope: Scope) -> str:
+def _called_algorithm(item: Item, scope: Scope) -> str:
     """The algorithm that an item calls; '' if it calls none."""
     if is_algorithm(item) and isinstance(item, Invoke) and item.call.name not in scope.known:
         return item.call.name

@@ -65,7 +65,7 @@ def sequence_graph(
     return emitter.graph(definition.name, names, outputs, guards=tuple(made.guards)).pruned()
 
 
-def called_in_order(
+def emit_call_in_order(
     builder: GraphBuilder, definition: Definition, inputs: Sequence[Any],
     attributes: Mapping[str, Any],
 ) -> list[str]:  # fmt: skip
@@ -111,11 +111,11 @@ class InOrder:
             if not self.is_call(item):
                 waiting.append(item)
                 continue
-            self.computed(waiting, block[number:])
+            self.compute(waiting, block[number:])
             assert isinstance(item, Invoke)
             self.call(item)
             waiting = []
-        self.computed(waiting, ())
+        self.compute(waiting, ())
         return [self.values[name] for name in self.definition.results]
 
     def is_call(self, item: Item) -> bool:
@@ -143,7 +143,7 @@ class InOrder:
         kinds = {name: self.emitter.types[value] for name, value in self.values.items()}
         return Scope(self.definition, self.known, self.attributes, self.emitter.box, kinds)
 
-    def computed(self, statements: Sequence[Item], rest: Sequence[Item]) -> None:
+    def compute(self, statements: Sequence[Item], rest: Sequence[Item]) -> None:
         """Emit comprehensions and algorithms; `rest` are the statements after them."""
         kept = {*self.definition.results, *read_before(rest, self.definition)}
         kept.update(name for each in items(tuple(rest)) for name in names_of(each))
@@ -273,7 +273,7 @@ class InOrder:
             self.need(variables.guards)
             return Frontier(variables, self.emitter, given, count, rowwise).run()
         known = {each.name: each for each in callee.callees}
-        if any(isinstance(i, Invoke) and (i.rows or self.nested(i, known))
+        if any(isinstance(i, Invoke) and (i.rows or self.calls_sequence(i, known))
                for i in items(callee.statements)):  # fmt: skip
             problem = f"'{callee.name}' is called for each row, and calls what data decides"
             raise self.definition.error(item.position, problem, "call that for each row instead")
@@ -285,7 +285,7 @@ class InOrder:
         several.emit(sections)
         return [several.value(name) for name in callee.results]
 
-    def nested(self, item: Invoke, known: Mapping[str, Definition]) -> bool:
+    def calls_sequence(self, item: Invoke, known: Mapping[str, Definition]) -> bool:
         callee = known.get(item.call.name)
         return callee is not None and is_sequence(callee)
 

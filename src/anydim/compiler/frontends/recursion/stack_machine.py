@@ -150,7 +150,7 @@ class _StateCode:
         self.state = machine.states[number]
         self.values: Values = {
             name: machine.register_names[register]
-            for name, register in self.variables.bound(self.state).items()
+            for name, register in self.variables.bound_registers(self.state).items()
         }
         self.writes: dict[Key, tuple[str, str]] = {}  # a value, and its row
 
@@ -199,10 +199,10 @@ class _StateCode:
         if state.callee >= 0:
             return self.call()
         if state.condition:
-            return self.chosen()
+            return self.choose_next()
         if state.following:
             return _number(self.emitter, state.following[0])
-        return self.returning()
+        return self.return_results()
 
     def call(self) -> str:
         state, variables, emitter = self.state, self.variables, self.emitter
@@ -215,7 +215,7 @@ class _StateCode:
                 self.write(key, self.value(name), self.sp)
         return _number(emitter, variables.entries[state.callee])
 
-    def chosen(self) -> str:
+    def choose_next(self) -> str:
         """The next state by a condition."""
         emitter, condition = self.emitter, self.value(self.state.condition)
         yes, no = (_number(emitter, each) for each in self.state.following)
@@ -224,7 +224,7 @@ class _StateCode:
             condition = emitter.emit("not_equal", condition, zero)
         return emitter.emit("where", condition, yes, no)
 
-    def returning(self) -> str:
+    def return_results(self) -> str:
         """Pass the results; the next state is that after the call."""
         variables, own, emitter = self.variables, self.state.function, self.emitter
         start = variables.register(own)

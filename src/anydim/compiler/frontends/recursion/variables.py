@@ -47,10 +47,10 @@ class Variables:
         self.sections: dict[int, list[Section]] = {}
         self.guards: list[Guard] = []
         self._calls_known()
-        self.shared = self._shared()
+        self.shared = self._shared_parameters()
         self._infer()
         self._check_assigned()
-        self.stored = self._stored()
+        self.stored = self._stored_variables()
 
     def _depth(self) -> int:
         if not self.definition.family:
@@ -70,7 +70,7 @@ class Variables:
 
     # ---- parameters of the program -------------------------------------------------------------
 
-    def _shared(self) -> dict[Key, str]:
+    def _shared_parameters(self) -> dict[Key, str]:
         """The parameters that all calls pass on unchanged."""
         shared = {(0, name): name for name in self.inputs}
         for number, each in enumerate(self.family[1:], 1):
@@ -129,7 +129,9 @@ class Variables:
             return changed
         if number not in self.sections:
             scope = self.scope(own)
-            self.sections[number] = sections_of(state.statements, scope, self._kept(number, state))
+            self.sections[number] = sections_of(
+                state.statements, scope, self._used_after(number, state)
+            )
             self.guards += [guard for guard in scope.guards if guard not in self.guards]
             for name in state.written & scope.kinds.keys():
                 self._set(own, name, scope.kinds[name], state)
@@ -160,8 +162,8 @@ class Variables:
         where = "iteration" if not self.definition.family else "call"
         if known.shape != kind.shape:
             raise self._error(
-                state, f"'{name}' has the sizes ({_shown(known)}) in one {where} or branch and "
-                f"({_shown(kind)}) in another",
+                state, f"'{name}' has the sizes ({_sizes_text(known)}) in one {where} or branch "
+                f"and ({_sizes_text(kind)}) in another",
             )  # fmt: skip
         if known.dtype != kind.dtype and promote([known.dtype, kind.dtype]) != known.dtype:
             raise self._error(
@@ -184,7 +186,7 @@ class Variables:
         found = read_before(state.statements, own, state.bound)
         return [name for name in found if name in others]
 
-    def _kept(self, number: int, state: State) -> set[str]:
+    def _used_after(self, number: int, state: State) -> set[str]:
         """The variables that are used after the statements of a state."""
         kept = {*state.given, *self.family[state.function].results}
         kept |= {state.condition} if state.condition else set()
@@ -226,7 +228,7 @@ class Variables:
 
     # ---- storage -------------------------------------------------------------------------------
 
-    def _stored(self) -> list[Key]:
+    def _stored_variables(self) -> list[Key]:
         """The variables that live across states."""
         found: dict[Key, None] = {}
         for number, each in enumerate(self.family):
@@ -263,11 +265,11 @@ class Variables:
         """The number of a function's first result."""
         return sum(len(self.results[number]) for number in range(function))
 
-    def bound(self, state: State) -> dict[str, int]:
+    def bound_registers(self, state: State) -> dict[str, int]:
         """The registers of the names that get the results of a call."""
         first = self.register(state.result_of) if state.result_of >= 0 else 0
         return {name: first + position for position, name in enumerate(state.bound)}
 
 
-def _shown(kind: TensorType) -> str:
+def _sizes_text(kind: TensorType) -> str:
     return ", ".join(map(str, kind.shape)) or "a number"

@@ -37,7 +37,7 @@ from anydim.lang.tree.typing import identity
 from anydim.sizes import Size, as_size, product
 
 
-class Unbatched(Exception):
+class CannotBatch(Exception):
     """A computation that has no form for all calls at once; the text says which."""
 
 
@@ -62,16 +62,16 @@ class Batch:
     tensors: frozenset[str]
     children: Mapping[str, Children]
 
-    def counted(self, shape: Iterable[Size]) -> str:
+    def children_size(self, shape: Iterable[Size]) -> str:
         """The size K of a shape's axis of children; '' without one."""
         found = [name for size in shape for name in size.symbols if name in self.children]
         if len(found) > 1 or any(Size.symbol(n) not in tuple(shape) for n in found):
-            raise Unbatched(f"a tensor of sizes ({', '.join(map(str, shape))})")
+            raise CannotBatch(f"a tensor of sizes ({', '.join(map(str, shape))})")
         return found[0] if found else ""
 
     def type(self, kind: TensorType) -> TensorType:
         """The type of a tensor of one call for all calls."""
-        name = self.counted(kind.shape)
+        name = self.children_size(kind.shape)
         if not name:
             return TensorType(kind.dtype, (self.count, *kind.shape))
         axis = kind.shape.index(Size.symbol(name))
@@ -79,12 +79,12 @@ class Batch:
         return TensorType(kind.dtype, (self.children[name].total, *rest))
 
 
-def varying(group: Group, given: Collection[str]) -> frozenset[str]:
+def varying_tensors(group: Group, given: Collection[str]) -> frozenset[str]:
     """The tensors of a group that differ from call to call, if `given` do; results always."""
     found = {*given, *(tensor.name for tensor in group.outputs)}
     if group.steps:
         tensors = (*group.inputs, *group.outputs, *group.temporaries)
-        written = set(_written(group.steps))
+        written = set(_written_tensors(group.steps))
         return frozenset(found | {t.name for t in tensors if t.name in written})
     for statement in group.statements:
         if any(read.tensor in found for read in reads(statement.body)):
@@ -92,33 +92,35 @@ def varying(group: Group, given: Collection[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _written(steps: Iterable[OrderedStep]) -> Iterable[str]:
+def _written_tensors(steps: Iterable[OrderedStep]) -> Iterable[str]:
     for step in steps:
         if isinstance(step, (Statement, Write)):
             yield step.target
         elif isinstance(step, Loop):
-            yield from _written(step.body)
+            yield from _written_tensors(step.body)
         else:
-            yield from _written((*step.then, *step.otherwise))
+            yield from _written_tensors((*step.then, *step.otherwise))
 
 
-def batched(statement: Statement, kinds: Mapping[str, TensorType], batch: Batch) -> Statement:
+def batch_statement(
+    statement: Statement, kinds: Mapping[str, TensorType], batch: Batch
+) -> Statement:
     """A statement for all calls; `kinds` are the types of tensors of one call."""
-    return _Batched(statement, kinds, batch).run()
+    return _StatementBatcher(statement, kinds, batch).run()
 
 
-class _Batched:
+class _StatementBatcher:
     def __init__(self, statement: Statement, kinds: Mapping[str, TensorType], batch: Batch) -> None:
         self.statement, self.kinds, self.batch = statement, kinds, batch
         axes = (*statement.axes, *statement.reduced)
-        self.axis = next((a for a in axes if batch.counted((a.extent,))), None)
-        if sum(bool(batch.counted((a.extent,))) for a in axes) > 1:
-            raise Unbatched(f"'{statement.target}' relates children to each other")
+        self.axis = next((a for a in axes if batch.children_size((a.extent,))), None)
+        if sum(bool(batch.children_size((a.extent,))) for a in axes) > 1:
+            raise CannotBatch(f"'{statement.target}' relates children to each other")
         self.children = None
         if self.axis is not None:
-            self.children = batch.children[batch.counted((self.axis.extent,))]
+            self.children = batch.children[batch.children_size((self.axis.extent,))]
         taken = {axis.name for axis in axes}
-        self.call, self.child = (_unused(name, taken) for name in ("n", "z"))
+        self.call, self.child = (_unused_name(name, taken) for name in ("n", "z"))
 
     def run(self) -> Statement:
         statement, batch = self.statement, self.batch
@@ -179,7 +181,7 @@ class _Batched:
         """The number of children of a call."""
         (name,) = term.size.symbols & self.batch.children.keys()
         if term.size != Size.symbol(name):
-            raise Unbatched(f"the size {term.size}")
+            raise CannotBatch(f"the size {term.size}")
         offsets, call = self.batch.children[name].offsets, self.number()
         after = Read(offsets, (Apply("add", (call, SizeTerm(as_size(1)))),))
         return Apply("sub", (after, Read(offsets, (call,))))
@@ -188,14 +190,14 @@ class _Batched:
         if expr.tensor not in self.batch.tensors:
             return None
         kind = self.kinds[expr.tensor]
-        name = self.batch.counted(kind.shape)
+        name = self.batch.children_size(kind.shape)
         if not name:
             return self.of_call(expr, kind)
         axis = kind.shape.index(Size.symbol(name))
         own = self.axis is not None and self.children is self.batch.children[name]
-        plain = own and not expr.flat and _unchecked(expr.indices[axis]) == self.position
+        plain = own and not expr.flat and _without_check(expr.indices[axis]) == self.position
         if not plain:
-            raise Unbatched(f"'{self.statement.target}' reads other children of '{expr.tensor}'")
+            raise CannotBatch(f"'{self.statement.target}' reads other children of '{expr.tensor}'")
         rest = (*expr.indices[:axis], *expr.indices[axis + 1 :])
         return replace(expr, indices=(Index(self.child), *rest))
 
@@ -204,16 +206,16 @@ class _Batched:
         if not expr.flat:
             return replace(expr, indices=(call, *expr.indices))
         if expr.default is not None:
-            raise Unbatched(f"'{self.statement.target}' reads '{expr.tensor}' by its offset")
+            raise CannotBatch(f"'{self.statement.target}' reads '{expr.tensor}' by its offset")
         first = Apply("mul", (call, SizeTerm(product(kind.shape))))
         return replace(expr, indices=(Apply("add", (first, expr.indices[0])),))
 
 
-def _unchecked(index: Expr) -> Expr:
+def _without_check(index: Expr) -> Expr:
     return index.arguments[0] if is_inside(index) and isinstance(index, Apply) else index
 
 
-def _unused(stem: str, taken: Collection[str]) -> str:
+def _unused_name(stem: str, taken: Collection[str]) -> str:
     name, number = stem, 0
     while name in taken:
         number += 1
@@ -224,14 +226,14 @@ def _unused(stem: str, taken: Collection[str]) -> str:
 # ---- steps in order ------------------------------------------------------------------------------
 
 
-def batched_steps(
+def batch_steps(
     steps: Sequence[OrderedStep], kinds: Mapping[str, TensorType], batch: Batch
 ) -> tuple[OrderedStep, ...]:
     """Steps of one call as a loop over calls."""
     if any(
         name in batch.children for kind in kinds.values() for s in kind.shape for name in s.symbols
     ):
-        raise Unbatched("a loop over children")
+        raise CannotBatch("a loop over children")
     call = SizeTerm(Size.symbol("call"))
 
     def change(expr: Expr) -> Expr | None:
@@ -240,7 +242,7 @@ def batched_steps(
         if not expr.flat:
             return replace(expr, indices=(call, *expr.indices))
         if expr.default is not None:
-            raise Unbatched(f"a guarded read of '{expr.tensor}' by its offset")
+            raise CannotBatch(f"a guarded read of '{expr.tensor}' by its offset")
         first = Apply("mul", (call, SizeTerm(product(kinds[expr.tensor].shape))))
         return replace(expr, indices=(Apply("add", (first, expr.indices[0])),))
 

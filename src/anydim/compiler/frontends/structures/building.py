@@ -10,7 +10,11 @@ from anydim.base.errors import GraphError
 from anydim.base.records import dataclass
 from anydim.base.text import article, quote_list, suggestion
 from anydim.compiler.frontends.structures.emitter import Emitter
-from anydim.compiler.frontends.structures.graphs import declared, emitted, flattened
+from anydim.compiler.frontends.structures.graphs import (
+    declare_structure,
+    emit_recursion,
+    flatten_structures,
+)
 from anydim.compiler.frontends.structures.records import structures_of, tensors_of
 from anydim.compiler.frontends.structures.recursion import Recursion
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Name, Number, Parameter
@@ -46,12 +50,12 @@ def structure_input(
     """Declare the arrays of structures that a definition takes as inputs of a graph."""
     own = _parameter(definition, parameter)
     kinds, prefix = {}, f"{own.name}."
-    for each in flattened(definition).parameters:
+    for each in flatten_structures(definition).parameters:
         if each.name.startswith(prefix):
             shape = tuple(_size(builder, definition, term, sizes) for term in each.shape)
             dtype = DTYPES[TYPE_NAMES[each.type]] if each.type in TYPE_NAMES else float32
             kinds[each.name.removeprefix(prefix)] = TensorType(dtype, shape)
-    port, dims, inputs = declared(name, own.type, definition.types, kinds)
+    port, dims, inputs = declare_structure(name, own.type, definition.types, kinds)
     for dim in dims:
         builder.dim(dim.name, dim.lo, dim.hi)
     for held, kind in inputs.items():
@@ -81,7 +85,7 @@ def _size(
     raise GraphError(f"'{definition.name}': the sizes of a field must be names or numbers")
 
 
-def called_over_structures(
+def emit_structure_call(
     builder: GraphBuilder, definition: Definition, inputs: Sequence[Any],
     attributes: Mapping[str, Any],
 ) -> tuple[Value | StructureValue, ...]:  # fmt: skip
@@ -113,7 +117,7 @@ def called_over_structures(
     emitter.types, emitter.nodes = builder._types, builder._nodes
     given_tensors = dict(zip(tensors, (value.name for value in values)))
     made = Recursion(definition, emitter, given_tensors, ports, attributes)
-    results = emitted(made, lambda name: emitter.fresh(f"{definition.name}.{name}"))
+    results = emit_recursion(made, lambda name: emitter.fresh(f"{definition.name}.{name}"))
     builder._box = emitter.box
     builder._reserved.update(emitter.box.names)
     builder._guards += [guard for guard in made.guards if guard not in builder._guards]

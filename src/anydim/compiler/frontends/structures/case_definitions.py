@@ -43,7 +43,7 @@ def definition_of(
     own = case.instance.definition
     statements, names, results = case.statements, None, own.results
     if tensor:
-        (statements, names), results = needed(case, tensor), (tensor,)
+        (statements, names), results = needed_statements(case, tensor), (tensor,)
     written = set(targets(statements))
     parameters = [each for each in _parameters(case, known) if names is None or each.name in names]
     renamed, copies = dict[str, str](), list[Assignment]()
@@ -85,7 +85,7 @@ def _parameters(case: Case, known: Mapping[Key, Sequence[tuple[str, int]]]) -> I
         yield Parameter(each.name, "int64") if each.type in types else each
 
 
-def needed(case: Case, tensor: str) -> tuple[tuple[Item, ...], set[str]]:
+def needed_statements(case: Case, tensor: str) -> tuple[tuple[Item, ...], set[str]]:
     """The statements of a case that a tensor depends on, and all names in them."""
     names, kept = {tensor}, list[Item]()
     for item in reversed(case.statements):

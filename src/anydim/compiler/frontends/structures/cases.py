@@ -47,7 +47,7 @@ def program_of(
     """
     types = {each.name: each for each in definition.types}
     sources = tuple((n, each.type) for n, each in enumerate(structures_of(definition)))
-    known = _known(definition)
+    known = _callable_definitions(definition)
     first = Instance(
         definition, sources, tensors, attributes, known, types, dict(zip(types, types))
     )
@@ -59,7 +59,7 @@ def program_of(
             for call in case.calls:
                 if call.callee not in found:
                     callee = instance.known[call.callee[0]]
-                    known = {**instance.known, **_known(callee)}
+                    known = {**instance.known, **_callable_definitions(callee)}
                     _, sources, given, own = call.callee
                     names = _program_names(callee, sources, types)
                     made = Instance(
@@ -72,7 +72,7 @@ def program_of(
     return list(found.values())
 
 
-def _known(definition: Definition) -> dict[str, Definition]:
+def _callable_definitions(definition: Definition) -> dict[str, Definition]:
     """The definitions that one may call; those of a family know each other."""
     found = {each.name: each for each in definition.callees}
     found.update({each.name: replace(each, family=definition.family) for each in definition.family})
@@ -137,10 +137,10 @@ class _Cases:
     def run(self) -> None:
         names = [each.name for each in self.instance.structures]
         scope: Scope = dict(zip(names, self.instance.places))
-        made = self.expanded(self.definition.statements, scope, {})
+        made = self.expand(self.definition.statements, scope, {})
         self.instance.decision = made
 
-    def expanded(
+    def expand(
         self, block: tuple[Item, ...], scope: Scope, known: dict[Place, str]
     ) -> Decision | int:
         """The decision of a block."""
@@ -151,7 +151,7 @@ class _Cases:
                     (self.tests(item, case.patterns, scope), (*before, *case.body, *after), scope)
                     for case in item.cases
                 ]
-                return self.decided(rows, known, item)
+                return self.decide(rows, known, item)
         return self.case(block, scope, known)
 
     def tests(self, item: MatchBlock, patterns: Sequence[Pattern], scope: Scope) -> Tests:
@@ -166,26 +166,26 @@ class _Cases:
             found.append((place, pattern))
         return tuple(found)
 
-    def decided(self, rows: list[Row], known: dict[Place, str], item: MatchBlock) -> Decision | int:
+    def decide(self, rows: list[Row], known: dict[Place, str], item: MatchBlock) -> Decision | int:
         """The decision of the first row that fits."""
-        rows = [self.advanced(row, known) for row in rows]
+        rows = [self.advance(row, known) for row in rows]
         if not rows:
             raise self.instance.error(item.position, "no case of the match fits")
         tests, block, scope = rows[0]
         if not tests:
-            return self.expanded(block, scope, known)
+            return self.expand(block, scope, known)
         place = tests[0][0]
         branches = []
         for constructor in self.instance.types[place.type].constructors:
             fitting = [row for row in rows if self.fits(row, place, constructor.name)]
-            branches.append(self.decided(fitting, {**known, place: constructor.name}, item))
+            branches.append(self.decide(fitting, {**known, place: constructor.name}, item))
         return Decision(place, tuple(branches))
 
     def fits(self, row: Row, place: Place, constructor: str) -> bool:
         """Whether a row may fit a node of this constructor."""
         return all(p.name == constructor for where, p in row[0] if where == place)
 
-    def advanced(self, row: Row, known: dict[Place, str]) -> Row:
+    def advance(self, row: Row, known: dict[Place, str]) -> Row:
         """A row without the tests that are decided; names are bound."""
         tests, block, scope = list(row[0]), row[1], dict(row[2])
         left: list[tuple[Place, Pattern]] = []
@@ -280,7 +280,7 @@ class _Cases:
                 places.append(place)
                 sources.append((self.instance.held[place.parameter], place.type))
                 if place.several:
-                    several = self.counted(place)
+                    several = self.count_name(place)
                 continue
             if parameter.name in kinds:
                 sources.append((-1, ""))
@@ -288,7 +288,7 @@ class _Cases:
             if tensor:
                 tensors[parameter.name] = tensor
             else:
-                passed.append((parameter.name, self.passed(parameter, given)))
+                passed.append((parameter.name, self.passed_value(parameter, given)))
         if several and len(places) > 1:
             raise self.instance.error(
                 item.position, f"'{callee.name}' takes {len(places)} structures, and one of them "
@@ -307,7 +307,7 @@ class _Cases:
         )  # fmt: skip
         return Call(item.targets, key, tuple(places), several, tuple(passed), item.position)
 
-    def counted(self, place: Place) -> str:
+    def count_name(self, place: Place) -> str:
         """The size that counts the structures of a place."""
         step = place.steps[-1]
         constructor = self.instance.types[step.of[0]].constructor(step.of[1])
@@ -322,7 +322,7 @@ class _Cases:
             return own[given.name]
         return ""
 
-    def passed(self, parameter: Parameter, given: Term) -> str:
+    def passed_value(self, parameter: Parameter, given: Term) -> str:
         """The value of the case that an argument is; an expression gets a name."""
         if isinstance(given, Name):
             return given.name

@@ -13,11 +13,11 @@ from typing import Any
 
 from anydim.compiler.frontends.structures.batching import (
     Batch,
+    CannotBatch,
     Children,
-    Unbatched,
-    batched,
-    batched_steps,
-    varying,
+    batch_statement,
+    batch_steps,
+    varying_tensors,
 )
 from anydim.compiler.frontends.structures.emitter import BodyEmitter, Emitter
 from anydim.compiler.frontends.structures.records import Case, Instance, Key
@@ -55,7 +55,7 @@ class Values:
         self.passed = {each.name for each in self.case.instance.passed}
         given = {*self.case.fields, *computed.calls, *self.sites, *self.case.nodes, *self.passed}
         arguments = {name for name, origin in computed.arguments.items() if origin in given}
-        self.batch = Batch(count, varying(self.group, arguments), children)
+        self.batch = Batch(count, varying_tensors(self.group, arguments), children)
         tensors = (*self.group.inputs, *self.group.outputs, *self.group.temporaries)
         self.kinds = {tensor.name: tensor.type for tensor in tensors}
         self.made: dict[str, str] = {}
@@ -73,10 +73,10 @@ class Values:
         error = self.case.instance.error
         try:
             if isinstance(step, Statement):
-                self.statement(batched(step, self.kinds, self.batch))
+                self.statement(batch_statement(step, self.kinds, self.batch))
             else:
                 self.steps()
-        except Unbatched as found:
+        except CannotBatch as found:
             raise error(
                 self.case.instance.definition.position, f"{self.case.name}: {found}, which has no "
                 "form over all calls of a level", "compute it in another definition",
@@ -97,7 +97,7 @@ class Values:
             tuple(Tensor(t.name, self.kind(t.name)) for t in old)
             for old in (group.inputs, group.outputs, group.temporaries)
         )
-        steps = batched_steps(group.steps, self.kinds, self.batch)
+        steps = batch_steps(group.steps, self.kinds, self.batch)
         made = Group(inputs, outputs, (), temporaries, steps=steps)
         self.emitter.instance(made, names, f"{self.case.name}/{{}}")
         self.made.update({tensor.name: names[tensor.name] for tensor in group.outputs})
@@ -134,7 +134,7 @@ class Values:
     def choose(self, tensor: str, origin: str, tables: Sequence[str], sites: str, rows: str) -> str:
         """The value that each call gets from its caller: a row of the table of its site."""
         target, kind = self.emitter.fresh(f"{self.case.name}/{origin}"), self.kind(tensor)
-        return self.emitter.statement(chosen(target, kind, tables, sites, rows), kind)
+        return self.emitter.statement(choose_rows(target, kind, tables, sites, rows), kind)
 
     def export(self, name: str) -> str:
         """A field of new nodes, of all these calls."""
@@ -171,7 +171,7 @@ class Outside(Values):
             call, result = computed.calls[origin]
             table = recursion.tables[computed.case.calls[call].callee, result]
             return emitter.emit(
-                "gather", table, self.called(call), called=f"{self.case.name}/{origin}"
+                "gather", table, self.call_positions(call), called=f"{self.case.name}/{origin}"
             )
         if origin in self.case.fields:
             position = list(self.case.fields).index(origin)
@@ -206,12 +206,12 @@ class Outside(Values):
         target = self.emitter.fresh(f"{self.case.name}/{origin}")
         return self.emitter.statement(Statement(target, (Axis("n", self.batch.count),), body), kind)
 
-    def called(self, call: int) -> str:
+    def call_positions(self, call: int) -> str:
         """The positions of calls in the table of their results."""
         positions = self.recursion.results_of_levels["called", self.computed.number, call]
-        return self.emitter.part(positions, 0, self.counted(call))
+        return self.emitter.part(positions, 0, self.call_count(call))
 
-    def counted(self, call: int) -> Size:
+    def call_count(self, call: int) -> Size:
         """The number of calls that all calls of the case make by one of its calls."""
         if not self.case.calls[call].several:
             return self.batch.count
@@ -237,7 +237,7 @@ def argument_tables(recursion: Recursion, case: Case, parameter: str) -> list[st
     ]
 
 
-def chosen(
+def choose_rows(
     target: str, kind: TensorType, tables: Sequence[str], sites: str, rows: str
 ) -> Statement:
     """Rows of tables: of each call the row of the table of its site."""
@@ -502,7 +502,7 @@ class _Inside(Values):
             call, result = computed.calls[origin]
             callee = self.case.calls[call].callee
             if loop.cycle.calls_own(callee):
-                positions = self.part(self.outside.called(call), call)
+                positions = self.part(self.outside.call_positions(call), call)
                 table = loop.history[callee, result]
                 return self.emitter.emit(
                     "gather", table, positions, called=f"{self.case.name}/{origin}"
@@ -510,7 +510,7 @@ class _Inside(Values):
         value = self.outside.name(tensor)
         if tensor not in self.batch.tensors:
             return loop.inner.capture(value)
-        name = self.batch.counted(self.kinds[tensor].shape)
+        name = self.batch.children_size(self.kinds[tensor].shape)
         if not name:
             return self.emitter.part(loop.inner.capture(value), self.first, self.batch.count)
         calls = loop.layout.spread(computed.number)

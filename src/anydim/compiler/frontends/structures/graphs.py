@@ -21,9 +21,9 @@ from anydim.base.frozen import FrozenMapping
 from anydim.compiler.frontends.definition import Pattern, argument_types
 from anydim.compiler.frontends.structures.emitter import Emitter
 from anydim.compiler.frontends.structures.made_nodes import NewNodes, Results
-from anydim.compiler.frontends.structures.order import ordered
+from anydim.compiler.frontends.structures.order import order_steps
 from anydim.compiler.frontends.structures.plan import number_calls
-from anydim.compiler.frontends.structures.records import input_name, reached, tensors_of
+from anydim.compiler.frontends.structures.records import input_name, reachable_types, tensors_of
 from anydim.compiler.frontends.structures.recursion import Recursion
 from anydim.compiler.graph.nodes import Graph
 from anydim.lang.surface.syntax import Definition, Parameter, StructureType
@@ -34,7 +34,7 @@ from anydim.sizes import Dim, Size, as_size
 TREES = "trees"  # the dim of the number of structures
 
 
-def flattened(definition: Definition) -> Definition:
+def flatten_structures(definition: Definition) -> Definition:
     """The definition with the tensor fields of its structures as parameters."""
     known = {each.name: each for each in definition.types}
     parameters: list[Parameter] = []
@@ -42,7 +42,7 @@ def flattened(definition: Definition) -> Definition:
         if parameter.type not in known:
             parameters.append(parameter)
             continue
-        for kind in reached(parameter.type, known):
+        for kind in reachable_types(parameter.type, known):
             for constructor in kind.constructors:
                 for each in constructor.fields:
                     if each.type not in known:
@@ -59,7 +59,7 @@ def structure_graph(
 
     Raises LanguageError for a definition whose calls have no form by levels.
     """
-    flat = flattened(definition)
+    flat = flatten_structures(definition)
     kinds, box = argument_types(flat, pattern, attributes, fixed)
     types = dict(zip((parameter.name for parameter in flat.parameters), kinds))
     emitter, ports, inputs = Emitter(box), dict[str, StructurePort](), list[str]()
@@ -72,14 +72,16 @@ def structure_graph(
             name.removeprefix(f"{parameter.name}."): kind for name, kind in types.items()
             if name.startswith(f"{parameter.name}.")
         }  # fmt: skip
-        port, dims, held = declared(parameter.name, parameter.type, definition.types, inner)
+        port, dims, held = declare_structure(
+            parameter.name, parameter.type, definition.types, inner
+        )
         ports[parameter.name] = port
         emitter.box = emitter.box.also(*(dim for dim in dims if dim.name not in emitter.box.names))
         emitter.types.update(held)
         inputs += held
     given = {parameter.name: parameter.name for parameter in tensors_of(definition)}
     made = Recursion(definition, emitter, given, ports, attributes)
-    results = emitted(made, lambda name: name)
+    results = emit_recursion(made, lambda name: name)
     outputs: list[str] = []
     for name, result in results.items():
         if isinstance(result, StructurePort):
@@ -92,7 +94,7 @@ def structure_graph(
     return made_graph.pruned()
 
 
-def declared(
+def declare_structure(
     name: str, root: str, types: Sequence[StructureType], kinds: Mapping[str, TensorType]
 ) -> tuple[StructurePort, list[Dim], dict[str, TensorType]]:
     """The inputs of a structure: its port, the dims that count nodes, and the types by name.
@@ -118,7 +120,7 @@ def declared(
         return FieldPort(each.name, value, each.type, offsets=offsets)
 
     ports = []
-    for kind in reached(root, known):
+    for kind in reachable_types(root, known):
         constructors = []
         for constructor in kind.constructors:
             stem = input_name(name, root, kind, constructor.name)
@@ -132,13 +134,15 @@ def declared(
     return StructurePort(root, tuple(ports), f"{name}.roots"), dims, inputs
 
 
-def emitted(recursion: Recursion, named: Callable[[str], str]) -> dict[str, str | StructurePort]:
+def emit_recursion(
+    recursion: Recursion, named: Callable[[str], str]
+) -> dict[str, str | StructurePort]:
     """Emit the nodes of a recursion; `named` gives the name of a value for a result.
 
     Returns the results.
     """
     recursion.new = NewNodes(recursion)
     number_calls(recursion)
-    for step in ordered(recursion):
+    for step in order_steps(recursion):
         step()
     return Results(recursion, named).run()

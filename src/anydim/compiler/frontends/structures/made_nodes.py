@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
-from anydim.compiler.frontends.structures.records import Site, input_name, reached
+from anydim.compiler.frontends.structures.records import Site, input_name, reachable_types
 from anydim.compiler.frontends.structures.recursion import Recursion
 from anydim.lang.surface.syntax import StructureType
 from anydim.lang.tree import (
@@ -29,7 +29,7 @@ from anydim.sizes import Size, as_size
 
 
 @dataclass(frozen=True)
-class Part:
+class NodeGroup:
     """Nodes of a constructor: those of the program's structure `source`, or of a site of a case."""
 
     source: int = -1
@@ -57,16 +57,16 @@ class NewNodes:
                 if field.type in self.types:
                     self._keep(source, field.type)
 
-    def parts(self, kind: str, constructor: str) -> list[Part]:
+    def parts(self, kind: str, constructor: str) -> list[NodeGroup]:
         """The nodes of a constructor, in order."""
-        found = [Part(source=source) for source, name in self.kept if name == kind]
+        found = [NodeGroup(source=source) for source, name in self.kept if name == kind]
         for number, case in enumerate(self.recursion.cases):
             for position, site in enumerate(case.sites):
                 if (site.type, site.constructor) == (kind, constructor):
-                    found.append(Part(case=number, site=position))
+                    found.append(NodeGroup(case=number, site=position))
         return found
 
-    def size(self, kind: str, constructor: str, part: Part) -> Size:
+    def size(self, kind: str, constructor: str, part: NodeGroup) -> Size:
         """The number of nodes of a part."""
         if part.source >= 0:
             return self.recursion.counts_of(part.source, kind)[constructor]
@@ -79,7 +79,7 @@ class NewNodes:
         parts = self.parts(kind, constructor)
         return sum((self.size(kind, constructor, part) for part in parts), as_size(0))
 
-    def first(self, kind: str, constructor: str, part: Part | None = None) -> Size:
+    def first(self, kind: str, constructor: str, part: NodeGroup | None = None) -> Size:
         """The number of the first node of a constructor, or of a part of it."""
         found = as_size(0)
         for each in self.types[kind].constructors:
@@ -97,7 +97,7 @@ class NewNodes:
     def of_site(self, case: int, position: int, calls: Size, target: str) -> Statement:
         """The numbers of the nodes that the calls of a case make."""
         site: Site = self.recursion.cases[case].sites[position]
-        first = self.first(site.type, site.constructor, Part(case=case, site=position))
+        first = self.first(site.type, site.constructor, NodeGroup(case=case, site=position))
         body: Expr = SizeTerm(first)
         if self.types[site.type].constructor(site.constructor).fields:
             body = Apply("add", (body, Index("n")))
@@ -108,7 +108,7 @@ class NewNodes:
         counts = self.recursion.counts_of(source, kind)
         ends, end = [], as_size(0)
         for constructor, count in counts.items():
-            new = self.first(kind, constructor, Part(source=source))
+            new = self.first(kind, constructor, NodeGroup(source=source))
             end = end + count
             ends.append((end, new - (end - count)))
         found: Expr = Apply("add", (value, SizeTerm(ends[-1][1])))
@@ -143,7 +143,7 @@ class Results:
 
     def port(self, name: str, kind: str, roots: str) -> StructurePort:
         """The arrays of a structure that is a result."""
-        from_types = reached(kind, self.new.types)
+        from_types = reachable_types(kind, self.new.types)
         types = tuple(
             TypePort(each.name, tuple(
                 ConstructorPort(constructor.name, tuple(
@@ -170,7 +170,7 @@ class Results:
         if not parts:
             kind_of_field = TensorType(int64, (as_size(0),))
             if not structure:
-                kind_of_field = self._given(kind.name, constructor, parameter.name)
+                kind_of_field = self._field_type(kind.name, constructor, parameter.name)
             made = self.emitter.emit(
                 "fill", shape=(as_size(0), *kind_of_field.shape[1:]), value=0.0,
                 dtype=kind_of_field.dtype, called=value,
@@ -183,7 +183,7 @@ class Results:
                 "fields of results are single structures",
             )  # fmt: skip
         if not structure:
-            wanted = self._given(kind.name, constructor, parameter.name)
+            wanted = self._field_type(kind.name, constructor, parameter.name)
             parts = [self.emitter.convert(part, wanted) for part in parts]
         kinds = {self.emitter.types[each].shape[1:] for each in parts}
         if len(kinds) > 1:
@@ -196,13 +196,13 @@ class Results:
         shape = () if structure else self.emitter.types[made].shape[1:]
         return FieldPort(parameter.name, made, structure, shape)
 
-    def _given(self, kind: str, constructor: str, field: str) -> TensorType:
+    def _field_type(self, kind: str, constructor: str, field: str) -> TensorType:
         """The type of a field in the structures of the program."""
         values = self.recursion.fields
         name = next(v for (_, *key), v in values.items() if key == [kind, constructor, field])
         return self.emitter.types[name]
 
-    def part(self, kind: str, constructor: str, number: int, part: Part) -> str:
+    def part(self, kind: str, constructor: str, number: int, part: NodeGroup) -> str:
         """A field of the nodes of a part."""
         recursion = self.recursion
         if part.source < 0:

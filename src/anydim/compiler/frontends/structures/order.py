@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from anydim.compiler.frontends.structures.case_definitions import needed
+from anydim.compiler.frontends.structures.case_definitions import needed_statements
 from anydim.compiler.frontends.structures.cycles import Cycle
 from anydim.compiler.frontends.structures.down import Down
 from anydim.compiler.frontends.structures.records import Call, Case, Key
@@ -18,7 +18,7 @@ from anydim.compiler.frontends.structures.recursion import Recursion
 Task = tuple[str, int]
 
 
-def ordered(recursion: Recursion) -> list[Callable[[], None]]:
+def order_steps(recursion: Recursion) -> list[Callable[[], None]]:
     """The steps in order; raises LanguageError if values depend on results that come later."""
     cycle_of = {
         recursion.instances[number].key: cycle
@@ -62,7 +62,7 @@ def _tasks(recursion: Recursion) -> list[Task]:
 
 def _results_in(case: Case, call: Call) -> list[Call]:
     """The calls whose results the values of a call depend on."""
-    names = {name for _, tensor in call.passed for name in needed(case, tensor)[1]}
+    names = {name for _, tensor in call.passed for name in needed_statements(case, tensor)[1]}
     return [each for each in case.calls if names.intersection(each.targets)]
 
 

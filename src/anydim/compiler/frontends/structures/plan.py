@@ -27,7 +27,7 @@ class Plan:
         self.counts: list[Size] = []
         self.firsts: list[list[int]] = []
 
-    def made(self) -> tuple[dict[str, Any], list[str], list[Size]]:
+    def build(self) -> tuple[dict[str, Any], list[str], list[Size]]:
         recursion = self.recursion
         for number, port in enumerate(recursion.ports.values()):
             for kind in port.types:
@@ -48,7 +48,7 @@ class Plan:
         plan = {
             "types": self.firsts, "definitions": definitions, "cases": cases,
             "cycles": [
-                {"first": self.first(own, cycle), "passed": self.passed(own)}
+                {"first": self.first(own, cycle), "passed": self.has_passed_values(own)}
                 for own in range(len(recursion.cycles))
             ],
         }  # fmt: skip
@@ -121,7 +121,7 @@ class Plan:
             "calls": calls, "fields": fields, "nodes": nodes, "loop": loop,
         }  # fmt: skip
 
-    def passed(self, cycle: int) -> bool:
+    def has_passed_values(self, cycle: int) -> bool:
         """Whether calls of a cycle get values of their own."""
         recursion = self.recursion
         return any(recursion.instances[number].passed for number in recursion.cycles[cycle])
@@ -143,7 +143,7 @@ class Plan:
 
 def number_calls(recursion: Recursion) -> None:
     """Number all calls, and find the sizes of levels."""
-    plan, inputs, counts = Plan(recursion).made()
+    plan, inputs, counts = Plan(recursion).build()
     recursion.layout = Layout(plan)
     emitter, layout = recursion.emitter, recursion.layout
     attributes = {"plan": json.dumps(plan), "counts": tuple(counts)}

@@ -168,7 +168,7 @@ class Instance:
         """The types of its structures."""
         return [place.type for place in self.places]
 
-    def declared(self, name: str) -> Parameter:
+    def parameter(self, name: str) -> Parameter:
         """The parameter of that name."""
         return next(each for each in self.definition.parameters if each.name == name)
 
@@ -188,7 +188,7 @@ def tensors_of(definition: Definition) -> list[Parameter]:
     return [each for each in definition.parameters if each.type not in known]
 
 
-def reached(root: str, known: Mapping[str, StructureType]) -> list[StructureType]:
+def reachable_types(root: str, known: Mapping[str, StructureType]) -> list[StructureType]:
     """A type and those of its fields, in the order of their declarations."""
     found, waiting = {root}, [root]
     while waiting:

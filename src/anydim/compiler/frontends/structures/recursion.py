@@ -11,10 +11,10 @@ import anydim.compiler.ops  # noqa: F401  fills the registry of operators
 from anydim.base.dtypes import DTYPES, DType, float32, float64, int8, int64, uint8
 from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
-from anydim.compiler.frontends.structures.case_definitions import definition_of, needed
+from anydim.compiler.frontends.structures.case_definitions import definition_of, needed_statements
 from anydim.compiler.frontends.structures.cases import program_of
 from anydim.compiler.frontends.structures.emitter import Emitter
-from anydim.compiler.frontends.structures.records import Call, Case, Instance, Key, reached
+from anydim.compiler.frontends.structures.records import Call, Case, Instance, Key, reachable_types
 from anydim.compiler.kernels.routines.level_plan import Bounds, Layout
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate
@@ -100,14 +100,14 @@ class Recursion:
         for cycle in self.cycles:
             self._results_of([self.instances[number] for number in cycle])
             self.fixed.update(self.instances[number].key for number in cycle)
-        return [self._computed(number, case) for number, case in enumerate(self.cases)]
+        return [self._compute(number, case) for number, case in enumerate(self.cases)]
 
     def _results_of(self, instances: Sequence[Instance]) -> None:
         cases = [case for each in instances for case in each.cases]
         waiting = list(cases)
         while waiting:
             ready = [c for c in waiting if all(call.callee in self.results for call in c.calls)]
-            for case in ready or [self._guessed(waiting)]:
+            for case in ready or [self._guess_results(waiting)]:
                 self._merge(case)
             waiting = [case for case in waiting if case not in ready]
         self._adapt(cases)
@@ -130,7 +130,7 @@ class Recursion:
         places = [place for place, only in literals.items() if only]
         rest = [case for case in cases if case not in first]
         before = {key: list(kinds) for key, kinds in self.results.items()}
-        found = [self._combined(places, rest, narrow) for narrow in (int8, uint8)]
+        found = [self._combine_narrow(places, rest, narrow) for narrow in (int8, uint8)]
         self.results = before
         for place in places:
             key, number = place
@@ -142,7 +142,7 @@ class Recursion:
                 before[key][number] = TensorType(one, kind.shape)
                 self.adapted.add(place)
 
-    def _combined(
+    def _combine_narrow(
         self, places: Sequence[tuple[Key, int]], cases: Sequence[Case], narrow: DType
     ) -> dict[tuple[Key, int], DType]:
         """The element types of results that begin with a narrow type; {} if a case has none."""
@@ -176,7 +176,7 @@ class Recursion:
         found = (bodies.get(tensor.name) for tensor in outputs)
         return [body if isinstance(body, Literal) else None for body in found]
 
-    def _guessed(self, cases: Sequence[Case]) -> Case:
+    def _guess_results(self, cases: Sequence[Case]) -> Case:
         """A case whose calls may be none: the types of its results that give themselves.
 
         Sizes are those that the results have if the results of its calls have unknown sizes.
@@ -233,8 +233,8 @@ class Recursion:
             if left.shape != right.shape:
                 raise case.instance.error(
                     case.instance.definition.position,
-                    f"result '{name}' has the sizes ({_shown(left)}) in one case and "
-                    f"({_shown(right)}) in another ({case.name})",
+                    f"result '{name}' has the sizes ({_sizes_text(left)}) in one case and "
+                    f"({_sizes_text(right)}) in another ({case.name})",
                 )  # fmt: skip
             literal = adapts[number] and literals[number] is not None
             dtype = left.dtype if literal else _common(left.dtype, right.dtype)
@@ -261,8 +261,8 @@ class Recursion:
                 known = self.passed[call.callee, parameter]
                 if made is not None and made.shape != known.shape:
                     raise case.instance.error(
-                        call.position, f"'{parameter}' has the sizes ({_shown(known)}) in one call "
-                        f"and ({_shown(made)}) here",
+                        call.position, f"'{parameter}' has the sizes ({_sizes_text(known)}) in one "
+                        f"call and ({_sizes_text(made)}) here",
                     )  # fmt: skip
 
     def _take_passed(self, case: Case, call: Call) -> bool:
@@ -272,7 +272,7 @@ class Recursion:
                 kind = self._passed_type(case, tensor)
                 if kind is None:
                     return False
-                declared = self.by_key[call.callee].declared(parameter)
+                declared = self.by_key[call.callee].parameter(parameter)
                 dtype = TYPE_NAMES.get(declared.type)
                 if dtype is not None:
                     kind = TensorType(DTYPES[dtype], kind.shape)
@@ -281,7 +281,7 @@ class Recursion:
 
     def _passed_type(self, case: Case, tensor: str) -> TensorType | None:
         """The type of a value of a case that does not depend on calls; None if it is not known."""
-        _, names = needed(case, tensor)
+        _, names = needed_statements(case, tensor)
         for call in case.calls:
             if names.intersection(call.targets) and call.callee not in self.results:
                 return None
@@ -301,10 +301,10 @@ class Recursion:
         passed = ((own, k) for own, k in self.passed.items() if own[0] == case.instance.key)
         known = case.name, tensor, frozenset(results), frozenset(unknown), frozenset(passed)
         if known not in self.groups:
-            self.groups[known] = self._instantiated(case, tensor)
+            self.groups[known] = self._instantiate(case, tensor)
         return self.groups[known]
 
-    def _instantiated(self, case: Case, tensor: str) -> Instantiated:
+    def _instantiate(self, case: Case, tensor: str) -> Instantiated:
         ranks = {
             key: [(kind.dtype.name, kind.rank) for kind in kinds]
             for key, kinds in self.results.items()
@@ -357,7 +357,7 @@ class Recursion:
         own |= {each.name for each in definition.attributes}
         found: dict[str, Size] = {}
         for place, source in zip(instance.places, instance.held):
-            for kind in reached(place.type, instance.types):
+            for kind in reachable_types(place.type, instance.types):
                 for constructor in kind.constructors:
                     for each in constructor.fields:
                         if each.type in instance.types:
@@ -398,7 +398,7 @@ class Recursion:
         source = case.instance.held[each.owner.parameter]
         return self.fields[source, each.owner.type, each.constructor, each.parameter.name]
 
-    def _computed(self, number: int, case: Case, tensor: str = "") -> Computed:
+    def _compute(self, number: int, case: Case, tensor: str = "") -> Computed:
         group, names, results = self._group(case, tensor)
         made = Computed(case, number, group, names, results)
         for position, call in enumerate(case.calls):
@@ -412,7 +412,7 @@ class Recursion:
         Comprehensions are computed one by one, but ordered statements all at once.
         """
         computed = self.computed[number]
-        return self._computed(number, computed.case, tensor) if computed.group.steps else computed
+        return self._compute(number, computed.case, tensor) if computed.group.steps else computed
 
     # ---- sizes -----------------------------------------------------------------------------------
 
@@ -461,7 +461,7 @@ def _rank_in(case: Case, call: Call, result: int) -> int:
     return 0
 
 
-def _shown(kind: TensorType) -> str:
+def _sizes_text(kind: TensorType) -> str:
     return ", ".join(map(str, kind.shape))
 
 
@@ -476,7 +476,7 @@ def _cycles(instances: Sequence[Instance]) -> list[list[int]]:
         sorted({numbers[call.callee] for case in each.cases for call in case.calls})
         for each in instances
     ]
-    reach = [_reached(number, calls) for number in range(len(instances))]
+    reach = [_reachable(number, calls) for number in range(len(instances))]
     left, found = list(range(len(instances))), []
     while left:
         for number in left:
@@ -488,7 +488,7 @@ def _cycles(instances: Sequence[Instance]) -> list[list[int]]:
     return found
 
 
-def _reached(first: int, calls: Sequence[Sequence[int]]) -> set[int]:
+def _reachable(first: int, calls: Sequence[Sequence[int]]) -> set[int]:
     found: set[int] = set()
     waiting = list(calls[first])
     while waiting:
