@@ -6,7 +6,6 @@ Nothing here is imported before a torch program is compiled: torch is an optiona
     refusal.py             why a node cannot be imported
     promotion.py           torch's type promotion
     sizes.py               torch's symbolic sizes as size expressions
-    record.py              the row of an overload
     builder.py             the builder that rows use
     complex_values.py      complex tensors as pairs of real ones
     memory_order.py        the order of elements in memory, by traced strides

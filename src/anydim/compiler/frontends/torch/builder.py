@@ -6,7 +6,7 @@ sizes that depend on dims are `Size`s, types are `DType`s, numbers are Python's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -24,6 +24,10 @@ from anydim.sizes import Guard, Size, Truth, as_size, broadcast_size, product, p
 
 Number: TypeAlias = "bool | int | float | Size"
 Operand: TypeAlias = "Value | Number"
+Sizes: TypeAlias = "Sequence[int | Size]"
+Build: TypeAlias = "Callable[..., Any]"
+"""The row of an overload: (builder, arguments of the schema) -> results; keyword-only arguments are
+named. Of several results an overload with one takes the first."""
 
 
 def is_known(value: Operand) -> TypeGuard[int | float]:

@@ -372,6 +372,8 @@ class _Importing:
             if not isinstance(results, (list, tuple)):
                 results = (results, *[None] * (len(value) - 1))
             return [self.result(fake, own) for fake, own in zip(value, results)]
+        if isinstance(value, torch.Tensor) and isinstance(results, list):
+            results = results[0]
         return self.result(value, results)
 
     def result(self, fake: Any, own: Any) -> Any:

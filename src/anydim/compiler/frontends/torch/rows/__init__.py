@@ -1,12 +1,10 @@
 """The table of overloads: one row each, by subject.
 
-    record                 (in the folder above) what a row is
     elementwise.py         arithmetic, comparison, logic, conversions
     activations.py         activations
     views.py               views, and overloads that move elements
     reductions.py          reductions, cumulative overloads, sorting
-    linear.py              matrix products, linear algebra
-    grouped_products.py    products by groups of rows
+    linear.py              matrix products, by groups of rows too, linear algebra
     factorisations.py      Cholesky, LU, QR, eigenvalues, singular values
     normalisation.py       batch, group, instance, layer and RMS norms
     convolution.py         convolutions, pooling, resampling of images
@@ -25,7 +23,7 @@ A row takes the builder and the arguments of the schema. It returns values; the 
 them to the types that torch gives the results.
 """
 
-from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.builder import Build
 from anydim.compiler.frontends.torch.rows import (
     activations,
     attention,
@@ -36,7 +34,6 @@ from anydim.compiler.frontends.torch.rows import (
     data_sized,
     elementwise,
     factorisations,
-    grouped_products,
     indexing,
     linear,
     lists,
@@ -51,7 +48,7 @@ from anydim.compiler.frontends.torch.rows import (
 SUBJECTS = (
     elementwise, activations, views, reductions, linear, normalisation, convolution,
     convolution_gradients, attention, recurrent, recurrent_gradients, indexing, creation,
-    data_sized, special, factorisations, lists, grouped_products,
+    data_sized, special, factorisations, lists,
 )  # fmt: skip
 
 

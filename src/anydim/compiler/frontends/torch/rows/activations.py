@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import Operand, TorchBuilder, is_known, is_number
-from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.builder import (
+    Build,
+    Operand,
+    TorchBuilder,
+    is_known,
+    is_number,
+)
 from anydim.compiler.frontends.torch.rows.elementwise import clamp
 
 
@@ -58,10 +63,6 @@ def softplus(g: TorchBuilder, x: Value, beta: Operand = 1, threshold: Operand = 
     return g.where(g.greater(moved, threshold), x, made)
 
 
-def hard_tanh(g: TorchBuilder, x: Value, low: float = -1, high: float = 1) -> Value:
-    return clamp(g, x, low, high)
-
-
 def hard_sigmoid(g: TorchBuilder, x: Value) -> Value:
     return g.hard_sigmoid(*g.worked(x), alpha=1 / 6, beta=0.5)
 
@@ -82,15 +83,13 @@ def log_sigmoid(g: TorchBuilder, x: Value) -> list[Value]:
     return [g.neg(g.softplus(g.neg(x))), g.exp(g.neg(g.abs(x)))]
 
 
-def swish(g: TorchBuilder, x: Value) -> Value:
-    return g.swish(*g.worked(x))
-
-
 ROWS: dict[str, Build] = {
-    "gelu.default": gelu, "silu.default": swish, "elu.default": elu,
+    "gelu.default": gelu, "silu.default": activation("swish"), "elu.default": elu,
     "celu.default": activation("celu", "alpha"),
     "leaky_relu.default": leaky_relu, "_prelu_kernel.default": prelu, "prelu.default": prelu,
-    "softplus.default": softplus, "hardtanh.default": hard_tanh,
+    "softplus.default": softplus,
+    "hardtanh.default": lambda g, x, low=-1, high=1: clamp(g, x, low, high),
+
     "hardsigmoid.default": hard_sigmoid, "threshold.default": threshold,
     "hardshrink.default": hard_shrink, "log_sigmoid_forward.default": log_sigmoid,
 }  # fmt: skip

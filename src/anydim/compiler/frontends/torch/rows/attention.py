@@ -14,8 +14,7 @@ from anydim.compiler.frontends.onnx.operators.attention import (
     scores_of,
     weighted_values,
 )
-from anydim.compiler.frontends.torch.builder import TorchBuilder
-from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.builder import Build, TorchBuilder
 from anydim.compiler.frontends.torch.refusal import Refused
 from anydim.sizes import Size, maximum, product
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from anydim.base.dtypes import boolean
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import TorchBuilder, is_number
+from anydim.compiler.frontends.torch.builder import Build, TorchBuilder, is_number
 from anydim.compiler.frontends.torch.complex_values import (
     Complex,
     as_complex,
@@ -19,7 +19,6 @@ from anydim.compiler.frontends.torch.complex_values import (
     part_of,
     split,
 )
-from anydim.compiler.frontends.torch.record import Build
 from anydim.compiler.frontends.torch.rows import (
     creation,
     elementwise,

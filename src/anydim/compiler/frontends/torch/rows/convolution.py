@@ -8,13 +8,11 @@ from typing import Any, TypeAlias
 
 from anydim.base.dtypes import float64, int64
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import TorchBuilder
-from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.builder import Build, Sizes, TorchBuilder
 from anydim.compiler.frontends.torch.refusal import Refused
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
 
 Numbers: TypeAlias = "int | Sequence[int]"
-Sizes: TypeAlias = "Sequence[int | Size]"
 
 
 def convolution(

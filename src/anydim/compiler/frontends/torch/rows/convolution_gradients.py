@@ -17,8 +17,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import TorchBuilder
-from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.builder import Build, TorchBuilder
 from anydim.compiler.frontends.torch.refusal import Refused
 from anydim.compiler.frontends.torch.rows.convolution import Numbers, convolution, per_axis
 from anydim.lang.surface.parser import parse_definition

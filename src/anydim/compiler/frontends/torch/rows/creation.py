@@ -7,27 +7,19 @@ of its own, and gives the same numbers at every call. In a graph of torch.compil
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from anydim.base.dtypes import boolean, float32, float64, int64
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import Number, TorchBuilder
-from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.builder import Build, Number, Sizes, TorchBuilder
 from anydim.compiler.frontends.torch.refusal import Refused
 from anydim.sizes import Size, as_size, ceil_div, maximum
-
-Sizes: TypeAlias = "Sequence[int | Size]"
 
 
 def full(g: TorchBuilder, shape: Sizes, value: Number | Value, **_: Any) -> Value:
     if isinstance(value, Value):
         return g.expand(g.as_type(value, g.result), shape=tuple(shape))
     return g.filled(shape, value, g.result)
-
-
-def full_like(g: TorchBuilder, x: Value, value: Number | Value, **_: Any) -> Value:
-    return full(g, x.shape, value)
 
 
 def filled(number: int) -> Build:
@@ -37,30 +29,9 @@ def filled(number: int) -> Build:
     return build
 
 
-def filled_like(number: int) -> Build:
-    def build(g: TorchBuilder, x: Value, *_: Any, **__: Any) -> Value:
-        return g.filled(x.shape, number, g.result)
-
-    return build
-
-
-def new_filled(number: int) -> Build:
-    def build(g: TorchBuilder, x: Value, shape: Sizes, *_: Any, **__: Any) -> Value:
-        return g.filled(shape, number, g.result)
-
-    return build
-
-
-def new_full(g: TorchBuilder, x: Value, shape: Sizes, value: Number | Value, **_: Any) -> Value:
-    return full(g, shape, value)
-
-
-def fill(g: TorchBuilder, x: Value, value: Number | Value) -> Value:
-    return full(g, x.shape, value)
-
-
-def empty(g: TorchBuilder, shape: Sizes, *_: Any, **__: Any) -> Value:
-    return g.filled(shape, 0, g.result)
+def anew(row: Build) -> Build:
+    """A row that takes a tensor for its type, which is that of the result."""
+    return lambda g, x, *arguments, **named: row(g, *arguments, **named)
 
 
 def scalar_tensor(g: TorchBuilder, value: Number | Value, **_: Any) -> Value:
@@ -100,14 +71,6 @@ def _stepped(g: TorchBuilder, start: float, step: float, count: Size) -> Value:
         )
     steps = g.mul(g.positions(count, float64), float(step))
     return g.as_type(g.add(steps, float(start)), g.result)
-
-
-def arange_end(g: TorchBuilder, end: Number | Value, **_: Any) -> Value:
-    return arange(g, 0, end)
-
-
-def arange_start(g: TorchBuilder, start: Number | Value, end: Number | Value, **_: Any) -> Value:
-    return arange(g, start, end)
 
 
 def prims_iota(
@@ -164,30 +127,20 @@ def triangle_places(upper: bool) -> Build:
 # ---- random ------------------------------------------------------------------------------------
 
 
-def uniform(g: TorchBuilder, shape: Sizes, **_: Any) -> Value:
-    return _uniform(g, shape)
+def uniform(
+    g: TorchBuilder, shape: Sizes, low: float = 0.0, high: float = 1.0, **_: Any
+) -> Value:  # fmt: skip
+    low, high = float(low), float(high)
+    return g.randomuniform(shape=tuple(shape), low=low, high=high, dtype=float32, seed=g.seed())
 
 
-def _uniform(g: TorchBuilder, shape: Sizes, low: float = 0.0, high: float = 1.0) -> Value:
-    return g.random_uniform(shape=tuple(shape), low=low, high=high, dtype=float32, seed=g.seed())
-
-
-def uniform_like(g: TorchBuilder, x: Value, **_: Any) -> Value:
-    return _uniform(g, x.shape)
-
-
-def uniform_between(
-    g: TorchBuilder, x: Value, low: float = 0.0, high: float = 1.0, **_: Any
-) -> Value:
-    return _uniform(g, x.shape, float(low), float(high))
+def like(row: Build) -> Build:
+    """A row that takes a tensor for its shape."""
+    return lambda g, x, *arguments, **named: row(g, x.shape, *arguments, **named)
 
 
 def normal(g: TorchBuilder, shape: Sizes, **_: Any) -> Value:
     return g.random_normal(shape=tuple(shape), dtype=float32, seed=g.seed())
-
-
-def normal_like(g: TorchBuilder, x: Value, **_: Any) -> Value:
-    return normal(g, x.shape)
 
 
 def normal_around(
@@ -202,22 +155,10 @@ def normal_around(
 
 
 def integers(g: TorchBuilder, low: int, high: int, shape: Sizes, **_: Any) -> Value:
-    wide = g.random_uniform(
+    wide = g.randomuniform(
         shape=tuple(shape), low=float(low), high=float(high), dtype=float64, seed=g.seed()
     )
     return g.cast(g.floor(wide), to=int64)
-
-
-def integers_below(g: TorchBuilder, high: int, shape: Sizes, **_: Any) -> Value:
-    return integers(g, 0, high, shape)
-
-
-def integers_like(g: TorchBuilder, x: Value, high: int, **_: Any) -> Value:
-    return integers(g, 0, high, x.shape)
-
-
-def integers_like_from(g: TorchBuilder, x: Value, low: int, high: int, **_: Any) -> Value:
-    return integers(g, low, high, x.shape)
 
 
 def bernoulli(g: TorchBuilder, x: Value, p: Any = None, **_: Any) -> Value:
@@ -229,7 +170,7 @@ def bernoulli(g: TorchBuilder, x: Value, p: Any = None, **_: Any) -> Value:
         inside = g.logical_and(g.greater_equal(given, 0), g.less_equal(given, 1))
         g.expect(inside, "bernoulli: a probability is outside 0..1")
     chance = x if p is None else g.operand(p, float32)
-    return g.less(_uniform(g, x.shape), g.as_type(chance, float32))
+    return g.less(uniform(g, x.shape), g.as_type(chance, float32))
 
 
 def multinomial(
@@ -244,11 +185,11 @@ def multinomial(
     g.expect(g.greater(total, 0), "multinomial: all weights of a row are 0")
     if replacement:
         sums = g.cum_sum(rows, axis=1)
-        drawn = g.mul(g.cast(_uniform(g, (rows.shape[0], count)), to=float64), total)
+        drawn = g.mul(g.cast(uniform(g, (rows.shape[0], count)), to=float64), total)
         below = g.less_equal(g.unsqueeze(sums, axes=(1,)), g.unsqueeze(drawn, axes=(2,)))
         made = g.reduce_sum(g.cast(below, to=int64), axes=(2,))
     else:
-        noise = g.neg(g.log(g.maximum(g.cast(_uniform(g, rows.shape), to=float64), 1e-30)))
+        noise = g.neg(g.log(g.maximum(g.cast(uniform(g, rows.shape), to=float64), 1e-30)))
         made = g.top_k(g.div(rows, noise), k=count, axis=1)[1]
     return made if len(weights.shape) == 2 else g.squeeze(made, axes=(0,))
 
@@ -261,39 +202,36 @@ def randomised_relu(
     if not training:
         slope = (float(low) + float(high)) / 2
         return [g.leaky_relu(x, alpha=slope), noise]
-    drawn = g.cast(_uniform(g, x.shape, float(low), float(high)), to=x.dtype)
+    drawn = g.cast(uniform(g, x.shape, float(low), float(high)), to=x.dtype)
     slopes = g.where(g.less_equal(x, 0), drawn, g.scalar(1, x.dtype))
     return [g.mul(x, slopes), slopes]
 
 
 def permutation(g: TorchBuilder, count: int | Size, **_: Any) -> Value:
-    return g.sort(_uniform(g, (count,)), axis=0)[1]
+    return g.sort(uniform(g, (count,)), axis=0)[1]
 
 
 def dropout(g: TorchBuilder, x: Value, p: float, train: bool | None = True) -> list[Value]:
     """(x without dropped elements, which are kept)."""
     if not train or not p:
         return [x, g.filled(x.shape, True, boolean)]
-    kept = g.greater_equal(_uniform(g, x.shape), float(p))
+    kept = g.greater_equal(uniform(g, x.shape), float(p))
     scale = 0.0 if p == 1 else 1 / (1 - p)
     return [g.mul(g.where(kept, x, g.scalar(0, x.dtype)), g.scalar(scale, x.dtype)), kept]
 
 
-def plain_dropout(g: TorchBuilder, x: Value, p: float, train: bool) -> Value:
-    return dropout(g, x, p, train)[0] if train else x
-
-
 ROWS: dict[str, Build] = {
-    "full.default": full, "full_like.default": full_like, "new_full.default": new_full,
+    "full.default": full, "full_like.default": like(full), "new_full.default": anew(full),
     "zeros.default": filled(0), "ones.default": filled(1),
-    "zeros_like.default": filled_like(0), "ones_like.default": filled_like(1),
-    "new_zeros.default": new_filled(0), "new_ones.default": new_filled(1),
-    "fill.Scalar": fill, "fill.Tensor": fill, "zero.default": filled_like(0),
-    "empty.memory_format": empty, "empty_strided.default": empty,
-    "empty_permuted.default": empty, "empty_like.default": filled_like(0),
-    "new_empty.default": new_filled(0), "new_empty_strided.default": new_filled(0),
+    "zeros_like.default": like(filled(0)), "ones_like.default": like(filled(1)),
+    "new_zeros.default": anew(filled(0)), "new_ones.default": anew(filled(1)),
+    "fill.Scalar": like(full), "fill.Tensor": like(full), "zero.default": like(filled(0)),
+    "empty.memory_format": filled(0), "empty_strided.default": filled(0),
+    "empty_permuted.default": filled(0), "empty_like.default": like(filled(0)),
+    "new_empty.default": anew(filled(0)), "new_empty_strided.default": anew(filled(0)),
     "scalar_tensor.default": scalar_tensor,
-    "arange.default": arange_end, "arange.start": arange_start, "arange.start_step": arange,
+    "arange.default": lambda g, end, **_: arange(g, 0, end),
+    "arange.start": arange, "arange.start_step": arange,
     "prims.iota.default": prims_iota,
     "linspace.default": linspace, "linspace.Tensor_Tensor": linspace,
     "linspace.Tensor_Scalar": linspace, "linspace.Scalar_Tensor": linspace,
@@ -301,17 +239,19 @@ ROWS: dict[str, Build] = {
     "logspace.Tensor_Scalar": logspace, "logspace.Scalar_Tensor": logspace,
     "eye.default": eye, "eye.m": eye,
     "tril_indices.default": triangle_places(False), "triu_indices.default": triangle_places(True),
-    "rand.default": uniform, "rand_like.default": uniform_like, "uniform.default": uniform_between,
-    "randn.default": normal, "randn_like.default": normal_like,
+    "rand.default": uniform, "rand_like.default": like(uniform), "uniform.default": like(uniform),
+    "randn.default": normal, "randn_like.default": like(normal),
     "normal.Tensor_Tensor": normal_around, "normal.Tensor_float": normal_around,
     "normal.float_Tensor": normal_around, "normal.float_float": normal_around,
     "normal_functional.default": lambda g, x, mean=0.0, std=1.0, **_: normal_around(
         g, g.filled(x.shape, float(mean), float32), float(std)),
-    "randint.default": integers_below, "randint.low": integers,
-    "randint_like.default": integers_like, "randint_like.low_dtype": integers_like_from,
+    "randint.default": lambda g, high, shape, **_: integers(g, 0, high, shape),
+    "randint.low": integers,
+    "randint_like.default": lambda g, x, high, **_: integers(g, 0, high, x.shape),
+    "randint_like.low_dtype": lambda g, x, low, high, **_: integers(g, low, high, x.shape),
     "randperm.default": permutation,
     "bernoulli.default": bernoulli, "bernoulli.p": bernoulli, "bernoulli.Tensor": bernoulli,
     "multinomial.default": multinomial,
     "rrelu_with_noise_functional.default": randomised_relu,
-    "native_dropout.default": dropout, "dropout.default": plain_dropout,
+    "native_dropout.default": dropout, "dropout.default": dropout,
 }  # fmt: skip

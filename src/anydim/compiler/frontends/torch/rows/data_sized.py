@@ -6,8 +6,7 @@ from typing import Any
 
 from anydim.base.dtypes import boolean, int64
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import TorchBuilder
-from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.builder import Build, TorchBuilder
 from anydim.sizes import Size, as_size
 
 

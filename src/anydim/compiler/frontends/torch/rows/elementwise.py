@@ -10,9 +10,8 @@ from typing import Any
 
 from anydim.base.dtypes import boolean, float64, int32, int64
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import Operand, TorchBuilder
+from anydim.compiler.frontends.torch.builder import Build, Operand, TorchBuilder
 from anydim.compiler.frontends.torch.promotion import working
-from anydim.compiler.frontends.torch.record import Build
 from anydim.sizes import Size, as_size, minimum
 
 
@@ -189,11 +188,9 @@ def sign(g: TorchBuilder, x: Value) -> Value:
 def sign_bit(g: TorchBuilder, x: Value) -> Value:
     """Whether the sign bit is set: of -0 and of negative NaN too."""
     if not x.dtype.is_float:
-        return (
-            g.less(g.as_type(x, int64), 0)
-            if x.dtype != boolean
-            else g.filled(x.shape, False, boolean)
-        )
+        if x.dtype == boolean:
+            return g.filled(x.shape, False, boolean)
+        return g.less(g.as_type(x, int64), 0)
     return g.sign_bit(g.as_type(x, working(x.dtype)))
 
 
@@ -266,14 +263,6 @@ def clamp(
     return x if high is None else g.minimum(x, g.operand(high, x.dtype))
 
 
-def clamp_low(g: TorchBuilder, x: Value, low: Operand) -> Value:
-    return clamp(g, x, low)
-
-
-def clamp_high(g: TorchBuilder, x: Value, high: Operand) -> Value:
-    return clamp(g, x, None, high)
-
-
 def where(g: TorchBuilder, condition: Value, a: Operand, b: Operand) -> Value:
     condition = g.as_type(condition, boolean)
     return g.where(condition, g.operand(a, g.result), g.operand(b, g.result))
@@ -310,18 +299,11 @@ def interpolate(g: TorchBuilder, a: Value, b: Value, weight: Operand) -> Value:
 
 
 def log_base(scale: float) -> Build:
-    def build(g: TorchBuilder, x: Value) -> Value:
-        (x,) = g.worked(x)
-        wide = x if x.dtype == float64 else g.cast(x, to=float64)
-        return g.mul(g.log(wide), scale)
-
-    return build
+    return lambda g, x: g.mul(g.log(g.as_type(g.worked(x)[0], float64)), scale)
 
 
 def exp2(g: TorchBuilder, x: Value) -> Value:
-    (x,) = g.worked(x)
-    wide = x if x.dtype == float64 else g.cast(x, to=float64)
-    return g.exp(g.mul(wide, math.log(2)))
+    return g.exp(g.mul(g.as_type(g.worked(x)[0], float64), math.log(2)))
 
 
 def converted(g: TorchBuilder, x: Value, *_: Any, **__: Any) -> Value:
@@ -380,32 +362,28 @@ def round_decimals(g: TorchBuilder, x: Value, *, decimals: int) -> Value:
     return g.mul(g.round(g.div(x, scale)), scale)
 
 
-_UNARY = {
-    "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan",
-    "atanh": "atanh", "cos": "cos", "cosh": "cosh", "erf": "erf", "exp": "exp",
-    "expm1": "expm1", "log": "log", "log1p": "log1p", "neg": "neg", "reciprocal": "reciprocal",
-    "relu": "relu", "rsqrt": "rsqrt", "sigmoid": "sigmoid", "sin": "sin", "sinh": "sinh",
-    "sqrt": "sqrt", "tan": "tan", "tanh": "tanh", "mish": "mish", "erfc": "erfc",
-    "hardswish": "hard_swish",
-}  # fmt: skip
+_UNARY = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "cos", "cosh", "erf", "erfc", "exp",
+    "expm1", "log", "log1p", "mish", "neg", "reciprocal", "relu", "rsqrt", "sigmoid", "sin",
+    "sinh", "sqrt", "tan", "tanh",
+)  # fmt: skip
 _COMPARED = {
     "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater",
     "ge": "greater_equal",
 }  # fmt: skip
 
-_PRIMS = {
-    "add": "add", "sub": "sub", "mul": "mul", "div": "div", "pow": "pow", "maximum": "maximum",
-    "minimum": "minimum", "fmod": "fmod", "atan2": "atan2",
-}  # fmt: skip
+_PRIMS = ("add", "sub", "mul", "div", "pow", "maximum", "minimum", "fmod", "atan2")
+
 
 ROWS: dict[str, Build] = {
-    **{f"prims.{theirs}.default": binary(ours) for theirs, ours in _PRIMS.items()},
+    **{f"prims.{name}.default": binary(name) for name in _PRIMS},
     "prims.round.default": rounding("round"), "prims.frexp.default": mantissa,
     "frexp.Tensor": mantissa, "prims.gcd.default": greatest_divisor,
     "gcd.default": greatest_divisor, "angle.default": angle,
     "round.decimals": round_decimals,
-    **{f"{theirs}.default": unary(ours) for theirs, ours in _UNARY.items()},
-    **{f"{theirs}.default": rounding(theirs) for theirs in ("floor", "ceil", "round", "trunc")},
+    **{f"{name}.default": unary(name) for name in _UNARY},
+    "hardswish.default": unary("hard_swish"),
+    **{f"{name}.default": rounding(name) for name in ("floor", "ceil", "round", "trunc")},
     **{f"{theirs}.{kind}": compared(ours) for theirs, ours in _COMPARED.items()
        for kind in ("Tensor", "Scalar")},
     **{f"bitwise_{name}.{kind}": bitwise(name) for name in ("and", "or", "xor")
@@ -442,8 +420,9 @@ ROWS: dict[str, Build] = {
     "maximum.default": extreme("maximum"), "minimum.default": extreme("minimum"),
     "fmax.default": number_extreme("maximum"), "fmin.default": number_extreme("minimum"),
     "clamp.default": clamp, "clamp.Tensor": clamp,
-    "clamp_min.default": clamp_low, "clamp_min.Tensor": clamp_low,
-    "clamp_max.default": clamp_high, "clamp_max.Tensor": clamp_high,
+    "clamp_min.default": clamp, "clamp_min.Tensor": clamp,
+    **{f"clamp_max.{kind}": lambda g, x, high: clamp(g, x, None, high)
+       for kind in ("default", "Tensor")},
     "where.self": where, "where.ScalarSelf": where, "where.ScalarOther": where,
     "where.Scalar": where,
     "masked_fill.Scalar": masked_fill, "masked_fill.Tensor": masked_fill,

@@ -12,8 +12,7 @@ from typing import Any
 
 from anydim.base.dtypes import float64, int32, int64
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import Number, TorchBuilder
-from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.builder import Build, Number, TorchBuilder
 from anydim.sizes import Size, minimum, product, simplify
 
 

@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 
 from anydim.base.dtypes import boolean, int64
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import Number, TorchBuilder, is_number
-from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.builder import Build, Number, TorchBuilder, is_number
 from anydim.compiler.frontends.torch.refusal import Refused
 from anydim.compiler.frontends.torch.rows.reductions import vector_norm
 from anydim.compiler.frontends.torch.rows.views import put_along

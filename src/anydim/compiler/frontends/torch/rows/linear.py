@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from anydim.base.dtypes import boolean, int64
+from anydim.base.dtypes import DType, boolean, int64
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import Number, TorchBuilder, is_number
+from anydim.compiler.frontends.torch.builder import Build, Number, TorchBuilder, is_number
 from anydim.compiler.frontends.torch.promotion import working
-from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.refusal import Refused
 
 
 def matmul(g: TorchBuilder, a: Value, b: Value, *_: Any) -> Value:
@@ -68,10 +68,6 @@ def outer_sum(
     bias, a, b = (g.as_type(each, dtype) for each in (bias, a, b))
     made = scaled_sum(g, bias, g.mul(g.unsqueeze(a, axes=(1,)), b), beta, alpha)
     return g.as_type(made, g.result)
-
-
-def dot(g: TorchBuilder, a: Value, b: Value) -> Value:
-    return g.matmul(a, b)
 
 
 def einsum(g: TorchBuilder, equation: str, operands: Sequence[Value], *, path: Any = None) -> Value:
@@ -156,9 +152,31 @@ def trilinear(
     return g.reduce_sum(g.mul(g.mul(made[0], made[1]), made[2]), axes=tuple(summed))
 
 
+def grouped_product(g: TorchBuilder, x: Value, weight: Value, ends: Value) -> Value:
+    """Rows [rows, depth] by the matrix [depth, columns] of their group; `ends` ascend.
+
+    Rows behind the last end are 0.
+    """
+    made: Value = g.defined("grouped_product", x, weight, g.as_type(ends, int64))
+    return made
+
+
+def grouped_mm(
+    g: TorchBuilder, x: Value, weight: Value, ends: Value | None = None,
+    bias: Value | None = None, out_dtype: DType | None = None, **_: Any,
+) -> Value:  # fmt: skip
+    """Groups of rows only, the form of a mixture of experts."""
+    if ends is None or (len(x.shape), len(weight.shape)) != (2, 3):
+        raise Refused(f"groups of {len(x.shape)} and {len(weight.shape)} axes, or without ends")
+    made = grouped_product(g, x, weight, ends)
+    return made if bias is None else g.add(made, bias)
+
+
 ROWS: dict[str, Build] = {
+    "transformers.grouped_mm_fallback.default": grouped_product,
+    "_grouped_mm.default": grouped_mm,
     "matmul.default": matmul, "mm.default": matmul, "bmm.default": matmul, "mv.default": matmul,
-    "dot.default": dot, "vdot.default": dot,
+    "dot.default": matmul, "vdot.default": matmul,
     "mm.dtype": matmul, "bmm.dtype": matmul,
     "_int_mm.default": matmul,
     "linear.default": linear,

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import TorchBuilder
-from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.builder import Build, TorchBuilder
 from anydim.compiler.frontends.torch.rows import elementwise, reductions, views
 
 _KINDS = ("List", "Scalar", "ScalarList", "Tensor")

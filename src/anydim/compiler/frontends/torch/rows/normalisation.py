@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import TorchBuilder
+from anydim.compiler.frontends.torch.builder import Build, Sizes, TorchBuilder
 from anydim.compiler.frontends.torch.promotion import working
-from anydim.compiler.frontends.torch.record import Build
-from anydim.sizes import Size, maximum, product
-
-Sizes: TypeAlias = "Sequence[int | Size]"
+from anydim.sizes import maximum, product
 
 
 def layer_norm(
     g: TorchBuilder, x: Value, shape: Sizes, weight: Value | None = None,
     bias: Value | None = None, epsilon: float = 1e-5, *_: Any,
-) -> Value:  # fmt: skip
-    return _layer_norm(g, x, shape, weight, bias, epsilon)[0]
-
-
-def native_layer_norm(
-    g: TorchBuilder, x: Value, shape: Sizes, weight: Value | None, bias: Value | None,
-    epsilon: float,
 ) -> list[Value]:  # fmt: skip
-    return _layer_norm(g, x, shape, weight, bias, epsilon, statistics=True)
-
-
-def _layer_norm(
-    g: TorchBuilder, x: Value, shape: Sizes, weight: Value | None, bias: Value | None,
-    epsilon: float, statistics: bool = False,
-) -> list[Value]:  # fmt: skip
+    """(normalised x, mean, 1 / deviation), or the first alone for an overload with one result."""
     work = working(x.dtype)
     scale = g.filled(shape, 1, work) if weight is None else g.as_type(weight, work)
     given = [g.as_type(x, work), scale]
     if bias is not None:
         given.append(g.as_type(bias, work))
-    made = g.layer_norm(*given, axis=-len(shape), epsilon=float(epsilon), statistics=statistics)
+    attributes = {"axis": -len(shape), "epsilon": float(epsilon), "statistics": g.parts > 1}
+    made = g.layer_norm(*given, **attributes)
     return list(made) if isinstance(made, tuple) else [made]
 
 
@@ -56,10 +40,6 @@ def rms_norm(
     inverse = g.reciprocal(g.sqrt(g.add(square, small)))
     made = g.mul(own, inverse)
     return [made if weight is None else g.mul(made, g.as_type(weight, work)), inverse]
-
-
-def plain_rms_norm(g: TorchBuilder, *arguments: Any) -> Value:
-    return rms_norm(g, *arguments)[0]
 
 
 def _channels(g: TorchBuilder, value: Value | None, x: Value, number: float) -> Value:
@@ -87,9 +67,9 @@ def _batch_normed(
     return g.batch_norm(g.as_type(x, working(x.dtype)), *given, epsilon=float(epsilon))
 
 
-def batch_norm_training(
+def batch_norm(
     g: TorchBuilder, x: Value, weight: Value | None, bias: Value | None, mean: Value | None,
-    variance: Value | None, training: bool, momentum: float, epsilon: float,
+    variance: Value | None, training: bool, momentum: float, epsilon: float, *_: Any,
 ) -> list[Value]:  # fmt: skip
     """(normalised x, mean, 1 / deviation, new running mean, new running variance)."""
     if not training and mean is not None and variance is not None:
@@ -108,7 +88,8 @@ def batch_norm_training(
         count = product(x.shape[axis] for axis in axes)
         ratio = g.div(g.scalar(count, work), g.scalar(maximum(count - 1, 1), work))
         unbiased = g.mul(own_variance, ratio)
-        results += [_moved(g, mean, own_mean, momentum), _moved(g, variance, unbiased, momentum)]
+        pairs = ((mean, own_mean), (variance, unbiased))
+        results += [_running_average(g, old, new, momentum) for old, new in pairs]
     return results
 
 
@@ -116,24 +97,10 @@ def batch_norm_no_statistics(
     g: TorchBuilder, x: Value, weight: Value | None, bias: Value | None, training: bool,
     momentum: float, epsilon: float,
 ) -> list[Value]:  # fmt: skip
-    return batch_norm_training(g, x, weight, bias, None, None, True, momentum, epsilon)
+    return batch_norm(g, x, weight, bias, None, None, True, momentum, epsilon)
 
 
-def native_batch_norm(
-    g: TorchBuilder, x: Value, weight: Value | None, bias: Value | None, mean: Value | None,
-    variance: Value | None, training: bool, momentum: float, epsilon: float,
-) -> list[Value]:  # fmt: skip
-    return batch_norm_training(g, x, weight, bias, mean, variance, training, momentum, epsilon)[:3]
-
-
-def plain_batch_norm(
-    g: TorchBuilder, x: Value, weight: Value | None, bias: Value | None, mean: Value | None,
-    variance: Value | None, training: bool, momentum: float, epsilon: float, *_: Any,
-) -> Value:  # fmt: skip
-    return native_batch_norm(g, x, weight, bias, mean, variance, training, momentum, epsilon)[0]
-
-
-def _moved(g: TorchBuilder, old: Value, new: Value, momentum: float) -> Value:
+def _running_average(g: TorchBuilder, old: Value, new: Value, momentum: float) -> Value:
     kept = g.mul(old, g.scalar(1 - momentum, old.dtype))
     return g.add(kept, g.mul(g.as_type(new, old.dtype), g.scalar(momentum, old.dtype)))
 
@@ -141,21 +108,8 @@ def _moved(g: TorchBuilder, old: Value, new: Value, momentum: float) -> Value:
 def group_norm(
     g: TorchBuilder, x: Value, groups: int, weight: Value | None = None,
     bias: Value | None = None, epsilon: float = 1e-5, *_: Any,
-) -> Value:  # fmt: skip
-    """Groups of channels as one channel each, scaled and shifted per channel."""
-    return _group_norm(g, x, groups, weight, bias, epsilon)[0]
-
-
-def native_group_norm(
-    g: TorchBuilder, x: Value, weight: Value | None, bias: Value | None, batch: Any, channels: Any,
-    inner: Any, groups: int, epsilon: float,
 ) -> list[Value]:  # fmt: skip
-    return _group_norm(g, x, groups, weight, bias, epsilon)
-
-
-def _group_norm(
-    g: TorchBuilder, x: Value, groups: int, weight: Value | None, bias: Value | None, epsilon: float
-) -> list[Value]:
+    """(groups of channels normalised together and scaled per channel, means, 1 / deviations)."""
     work = working(x.dtype)
     batch, channels, *rest = x.shape
     inner = channels // groups * product(rest)
@@ -174,6 +128,13 @@ def _group_norm(
     return [made, *flat]
 
 
+def native_group_norm(
+    g: TorchBuilder, x: Value, weight: Value | None, bias: Value | None, batch: Any, channels: Any,
+    inner: Any, groups: int, epsilon: float,
+) -> list[Value]:  # fmt: skip
+    return group_norm(g, x, groups, weight, bias, epsilon)
+
+
 def instance_norm(
     g: TorchBuilder, x: Value, weight: Value | None, bias: Value | None, mean: Value | None,
     variance: Value | None, by_input: bool, momentum: float, epsilon: float, *_: Any,
@@ -183,10 +144,6 @@ def instance_norm(
     work = working(x.dtype)
     scale, shift = _channels(g, weight, x, 1.0), _channels(g, bias, x, 0.0)
     return g.instance_norm(g.as_type(x, work), scale, shift, epsilon=float(epsilon))
-
-
-def local_response(g: TorchBuilder, x: Value, *_: Any) -> Value:
-    raise NotImplementedError
 
 
 def weight_norm_backward(
@@ -203,11 +160,11 @@ def weight_norm_backward(
 
 ROWS: dict[str, Build] = {
     "_weight_norm_interface_backward.default": weight_norm_backward,
-    "layer_norm.default": layer_norm, "native_layer_norm.default": native_layer_norm,
-    "rms_norm.default": plain_rms_norm, "_fused_rms_norm.default": rms_norm,
-    "batch_norm.default": plain_batch_norm, "native_batch_norm.default": native_batch_norm,
+    "layer_norm.default": layer_norm, "native_layer_norm.default": layer_norm,
+    "rms_norm.default": rms_norm, "_fused_rms_norm.default": rms_norm,
+    "batch_norm.default": batch_norm, "native_batch_norm.default": batch_norm,
     "_native_batch_norm_legit_no_training.default": batch_norm_inference,
-    "_native_batch_norm_legit_functional.default": batch_norm_training,
+    "_native_batch_norm_legit_functional.default": batch_norm,
     "_native_batch_norm_legit.no_stats": batch_norm_no_statistics,
     "group_norm.default": group_norm, "native_group_norm.default": native_group_norm,
     "instance_norm.default": instance_norm,

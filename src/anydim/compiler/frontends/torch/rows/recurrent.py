@@ -8,8 +8,7 @@ from typing import Any
 from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import TorchBuilder
-from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.builder import Build, TorchBuilder
 from anydim.compiler.frontends.torch.refusal import Refused
 
 

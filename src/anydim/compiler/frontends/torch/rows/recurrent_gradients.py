@@ -12,8 +12,7 @@ from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import TorchBuilder
-from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.builder import Build, TorchBuilder
 from anydim.compiler.frontends.torch.refusal import Refused
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.surface.syntax import Definition

@@ -6,10 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from anydim.base.dtypes import DType, boolean, float64, int64, uint8, uint64
+from anydim.base.dtypes import boolean, float64, int64, uint8, uint64
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import TorchBuilder
-from anydim.compiler.frontends.torch.record import Build
+from anydim.compiler.frontends.torch.builder import Build, TorchBuilder
 from anydim.compiler.frontends.torch.refusal import Refused
 from anydim.sizes import Size, as_size, maximum, product
 
@@ -88,13 +87,33 @@ def arg_of(g: TorchBuilder, name: str, x: Value, dim: int | None, keepdim: bool)
     return getattr(g, name)(x, axis=dim, keepdims=keepdim)
 
 
+def vector(g: TorchBuilder, x: Value) -> Value:
+    """A tensor with axes: a scalar as a vector of one element."""
+    return x if x.shape else g.reshape(x, shape=(1,))
+
+
+def over_vectors(row: Build) -> Build:
+    """A row of tensors with axes for scalars, too: torch takes dim 0 of scalars."""
+
+    def lower(g: TorchBuilder, value: Value) -> Value:
+        is_one = [size.constant for size in value.shape] == [1]
+        return g.reshape(value, shape=()) if is_one else value
+
+    def build(g: TorchBuilder, x: Value, *arguments: Any, **named: Any) -> Any:
+        made = row(g, vector(g, x), *arguments, **named)
+        if x.shape:
+            return made
+        return [lower(g, each) for each in made] if isinstance(made, list) else lower(g, made)
+
+    return build
+
+
 def with_index(name: str) -> Build:
     """(the largest or smallest element along a dim, its index)."""
 
+    @over_vectors
     def build(g: TorchBuilder, x: Value, dim: int, keepdim: bool = False) -> list[Value]:
         best = extreme_of(g, f"reduce_{name}", x, dim, keepdim)
-        if not x.shape:
-            return [best, g.scalar(0, int64)]
         return [best, arg_of(g, f"arg_{name}", x, dim, keepdim)]
 
     return build
@@ -110,8 +129,9 @@ def both_extremes(
 
 
 def moments(
-    g: TorchBuilder, x: Value, dims: Dims, correction: float | None, keepdim: bool
-) -> tuple[Value, Value]:
+    g: TorchBuilder, x: Value, dims: Dims = None, *, correction: float | None = None,
+    keepdim: bool = False,
+) -> list[Value]:  # fmt: skip
     """(variance, mean) over dims."""
     (x,) = g.worked(x)
     axes = g.axes_of(x, dims)
@@ -128,28 +148,11 @@ def moments(
         g.scalar(0, x.dtype),
     )
     flat = mean if kept or not x.shape else g.squeeze(mean, axes=axes)
-    return g.div(total, divisor), flat
+    return [g.div(total, divisor), flat]
 
 
-def variance(
-    g: TorchBuilder, x: Value, dims: Dims = None, *, correction: float | None = None,
-    keepdim: bool = False,
-) -> Value:  # fmt: skip
-    return moments(g, x, dims, correction, keepdim)[0]
-
-
-def deviation(
-    g: TorchBuilder, x: Value, dims: Dims = None, *, correction: float | None = None,
-    keepdim: bool = False,
-) -> Value:  # fmt: skip
-    return g.sqrt(moments(g, x, dims, correction, keepdim)[0])
-
-
-def variance_mean(
-    g: TorchBuilder, x: Value, dims: Dims = None, *, correction: float | None = None,
-    keepdim: bool = False,
-) -> list[Value]:  # fmt: skip
-    return list(moments(g, x, dims, correction, keepdim))
+def deviation(g: TorchBuilder, x: Value, dims: Dims = None, **named: Any) -> Value:
+    return g.sqrt(moments(g, x, dims, **named)[0])
 
 
 def vector_norm(
@@ -158,66 +161,45 @@ def vector_norm(
     """The norm of the elements as a vector, of any order."""
     (x,) = g.worked(x)
     size = g.abs(x)
-    if order == math.inf:
-        return reduced(g, "reduce_max", size, dims, keepdim)
-    if order == -math.inf:
-        return reduced(g, "reduce_min", size, dims, keepdim)
+    if order in _NORMS:
+        return reduced(g, _NORMS[order], x if order in (1, 2) else size, dims, keepdim)
     if order == 0:
         marks = g.cast(g.not_equal(x, 0), to=x.dtype)
         return reduced(g, "reduce_sum", marks, dims, keepdim)
-    if order == 1:
-        return reduced(g, "reduce_l1", x, dims, keepdim)
-    if order == 2:
-        return reduced(g, "reduce_l2", x, dims, keepdim)
     total = reduced(g, "reduce_sum", g.pow(size, float(order)), dims, keepdim)
     return g.pow(total, 1 / float(order))
+
+
+_NORMS = {math.inf: "reduce_max", -math.inf: "reduce_min", 1: "reduce_l1", 2: "reduce_l2"}
 
 
 # ---- along one axis ----------------------------------------------------------------------------
 
 
-def lifted(g: TorchBuilder, x: Value) -> tuple[Value, bool]:
-    """A scalar as a vector, and whether it was one: torch takes dim 0 of scalars."""
-    return (x, False) if x.shape else (g.reshape(x, shape=(1,)), True)
+def along(name: str) -> Build:
+    """A function of the library along an axis, in the type of the result."""
 
-
-def lowered(g: TorchBuilder, value: Value, scalar: bool) -> Value:
-    return g.reshape(value, shape=()) if scalar else value
-
-
-def softmax(name: str) -> Build:
-    def build(g: TorchBuilder, x: Value, dim: int, half_to_float: Any = False) -> Value:
-        x, scalar = lifted(g, *g.worked(x))
-        return lowered(g, getattr(g, name)(x, axis=dim), scalar)
+    @over_vectors
+    def build(g: TorchBuilder, x: Value, dim: int, *_: Any, **__: Any) -> Value:
+        return getattr(g, name)(*g.worked(x), axis=dim)
 
     return build
 
 
-def cumulative(name: str) -> Build:
-    def build(g: TorchBuilder, x: Value, dim: int, *, dtype: DType | None = None) -> Value:
-        x, scalar = lifted(g, *g.worked(x))
-        return lowered(g, getattr(g, name)(x, axis=dim), scalar)
-
-    return build
-
-
+@over_vectors
 def log_cumulative(g: TorchBuilder, x: Value, dim: int) -> Value:
     """By a loop over the axis: the running logarithm of a sum of exponentials."""
-    x, scalar = lifted(g, *g.worked(x))
-    made = along_axis(g, "log_cum_sum_exp", x, dim)
-    return lowered(g, made[0], scalar)
+    return along_axis(g, "log_cum_sum_exp", g.worked(x)[0], dim)[0]
 
 
 def running(name: str) -> Build:
     """(running largest or smallest, its index), the last among equals, NaN first."""
 
+    @over_vectors
     def build(g: TorchBuilder, x: Value, dim: int) -> list[Value]:
-        dtype = x.dtype
-        if dtype == boolean:
-            x = g.cast(x, to=uint8)
-        x, scalar = lifted(g, x)
-        values, places = along_axis(g, name, x, dim)
-        return [g.as_type(lowered(g, values, scalar), dtype), lowered(g, places, scalar)]
+        own = g.cast(x, to=uint8) if x.dtype == boolean else x
+        values, places = along_axis(g, name, own, dim)
+        return [g.as_type(values, x.dtype), places]
 
     return build
 
@@ -236,58 +218,45 @@ def along_axis(g: TorchBuilder, name: str, x: Value, dim: int) -> list[Value]:
     return [g.transpose(each, perm=back) if axis != rank - 1 else each for each in whole]
 
 
-def sort(g: TorchBuilder, x: Value, dim: int = -1, descending: bool = False) -> list[Value]:
-    own, scalar = lifted(g, g.cast(x, to=uint8) if x.dtype == boolean else x)
-    values, places = g.sort(own, axis=dim, descending=descending)
-    return [lowered(g, values, scalar), lowered(g, places, scalar)]
-
-
-def stable_sort(
-    g: TorchBuilder, x: Value, *, stable: Any = None, dim: int = -1, descending: bool = False
+@over_vectors
+def sort(
+    g: TorchBuilder, x: Value, dim: int = -1, descending: bool = False, *, stable: Any = None
 ) -> list[Value]:
-    return sort(g, x, dim, descending)
+    """(elements in order, their places); always stable."""
+    own = g.cast(x, to=uint8) if x.dtype == boolean else x
+    return list(g.sort(own, axis=dim, descending=descending))
 
 
-def argsort(g: TorchBuilder, x: Value, dim: int = -1, descending: bool = False, **_: Any) -> Value:
-    return sort(g, x, dim, descending)[1]
+def argsort(g: TorchBuilder, x: Value, *arguments: Any, **named: Any) -> Value:
+    places: Value = sort(g, x, *arguments, **named)[1]
+    return places
 
 
-def stable_argsort(
-    g: TorchBuilder, x: Value, *, stable: Any = None, dim: int = -1, descending: bool = False
-) -> Value:
-    return sort(g, x, dim, descending)[1]
-
-
+@over_vectors
 def top_k(
     g: TorchBuilder, x: Value, k: int | Size, dim: int = -1, largest: bool = True,
     sorted: bool = True,
 ) -> list[Value]:  # fmt: skip
-    own, scalar = lifted(g, x)
-    values, places = g.top_k(own, k=k, axis=dim, largest=largest, sorted=True)
-    if scalar and k == 0:
-        return [values, places]
-    return [lowered(g, values, scalar), lowered(g, places, scalar)]
+    return list(g.top_k(x, k=k, axis=dim, largest=largest, sorted=True))
 
 
+@over_vectors
 def kth(
     g: TorchBuilder, x: Value, k: int | Size, dim: int = -1, keepdim: bool = False
 ) -> list[Value]:
-    own, scalar = lifted(g, x)
-    first = k - 1
+    """(the k-th smallest element along a dim, its place)."""
     g.require(1, "<=", k, "kthvalue: the first element has k = 1")
-    g.require(k, "<=", own.shape[dim], "kthvalue: the axis has no k elements")
-    found = [g.slice(each, starts=(first,), ends=(k,), axes=(dim,))
-             for each in g.sort(own, axis=dim)]  # fmt: skip
-    if keepdim and not scalar:
-        return found
-    return [g.squeeze(each, axes=(dim,)) for each in found]
+    g.require(k, "<=", x.shape[dim], "kthvalue: the axis has no k elements")
+    found = [g.slice(each, starts=(k - 1,), ends=(k,), axes=(dim,)) for each in g.sort(x, axis=dim)]
+    return found if keepdim else [g.squeeze(each, axes=(dim,)) for each in found]
 
 
 def median(ignore_nan: bool) -> Build:
     """(the lower median, its index) along a dim; without dim, of all elements."""
 
+    @over_vectors
     def build(g: TorchBuilder, x: Value, dim: int | None = None, keepdim: bool = False) -> Any:
-        own = _one_at_least(g, g.flat(x)) if dim is None else lifted(g, x)[0]
+        own = _one_at_least(g, g.flat(x)) if dim is None else x
         if dim is not None:
             require_elements(g, x, dim)
         axis = 0 if dim is None else dim % len(own.shape)
@@ -308,9 +277,7 @@ def median(ignore_nan: bool) -> Build:
         found = [g.gather_elements(each, where, axis=axis) for each in (values, places)]
         if dim is None:
             return g.reshape(found[0], shape=())
-        if keepdim and x.shape:
-            return found
-        return [g.squeeze(each, axes=(axis,)) for each in found]
+        return found if keepdim else [g.squeeze(each, axes=(axis,)) for each in found]
 
     return build
 
@@ -328,18 +295,17 @@ def _ones(shape: Sequence[Size], axis: int) -> tuple[Any, ...]:
     return tuple(1 if number == axis else size for number, size in enumerate(shape))
 
 
+@over_vectors
 def mode(g: TorchBuilder, x: Value, dim: int = -1, keepdim: bool = False) -> list[Value]:
     """(the most frequent element, the smallest among equals; the last place of it)."""
-    own, _ = lifted(g, g.cast(x, to=uint8) if x.dtype == boolean else x)
+    own = g.cast(x, to=uint8) if x.dtype == boolean else x
     axis = dim % len(own.shape)
     require_elements(g, own, axis)
     values, places = g.sort(own, axis=axis)
     runs = along_axis(g, "run_lengths", values, axis)[0]
     last = g.arg_max(runs, axis=axis, keepdims=True)
     found = [g.gather_elements(each, last, axis=axis) for each in (values, places)]
-    if keepdim and x.shape:
-        return found
-    return [g.squeeze(each, axes=(axis,)) for each in found]
+    return found if keepdim else [g.squeeze(each, axes=(axis,)) for each in found]
 
 
 def count_of(g: TorchBuilder, x: Value, dims: Dims = None) -> Value:
@@ -393,7 +359,7 @@ def hashed(
     g: TorchBuilder, x: Value, dims: Dims = None, *, keepdim: bool = False, mode: int = 0
 ) -> Value:
     """The exclusive or of elements: of integers, or of the bits of floats as float64."""
-    own, _ = lifted(g, x)
+    own = vector(g, x)
     axes = g.axes_of(own, dims if x.shape else None)
     kept = tuple(axis for axis in range(len(own.shape)) if axis not in axes)
     own = g.transpose(own, perm=(*kept, *axes))
@@ -419,18 +385,17 @@ ROWS: dict[str, Build] = {
     "argmax.default": arg("arg_max"), "argmin.default": arg("arg_min"),
     "any.default": truth("any"), "any.dim": truth("any"), "any.dims": truth("any"),
     "all.default": truth("all"), "all.dim": truth("all"), "all.dims": truth("all"),
-    "var.correction": variance, "std.correction": deviation,
-    "var_mean.correction": variance_mean,
+    "var.correction": moments, "std.correction": deviation, "var_mean.correction": moments,
     "logsumexp.default": log_sum_exp,
     "linalg_vector_norm.default": vector_norm,
     "count_nonzero.dim_IntList": count_of, "count_nonzero.default": count_of,
-    "_softmax.default": softmax("softmax"), "softmax.int": softmax("softmax"),
-    "_log_softmax.default": softmax("log_softmax"), "log_softmax.int": softmax("log_softmax"),
-    "cumsum.default": cumulative("cum_sum"), "cumprod.default": cumulative("cum_prod"),
+    "_softmax.default": along("softmax"), "softmax.int": along("softmax"),
+    "_log_softmax.default": along("log_softmax"), "log_softmax.int": along("log_softmax"),
+    "cumsum.default": along("cum_sum"), "cumprod.default": along("cum_prod"),
     "logcumsumexp.default": log_cumulative,
     "cummax.default": running("running_max"), "cummin.default": running("running_min"),
-    "sort.default": sort, "sort.stable": stable_sort,
-    "argsort.default": argsort, "argsort.stable": stable_argsort,
+    "sort.default": sort, "sort.stable": sort,
+    "argsort.default": argsort, "argsort.stable": argsort,
     "mode.default": mode, "topk.default": top_k, "kthvalue.default": kth,
     "median.default": median(False), "median.dim": median(False),
     "nanmedian.default": median(True), "nanmedian.dim": median(True),

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy
 
 from anydim.base.dtypes import float64, int64
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import Operand, TorchBuilder
-from anydim.compiler.frontends.torch.record import Build
-from anydim.compiler.frontends.torch.refusal import Refused
+from anydim.compiler.frontends.torch.builder import Build, Operand, TorchBuilder
 from anydim.compiler.frontends.torch.rows.coefficients import TABLES
 
 Function: TypeAlias = "Callable[..., Value]"
@@ -356,13 +354,6 @@ _OTHERS = {
     "legendre_polynomial_p": ((1.0, 0.0), "legendre"),
 }
 _KINDS = ("default", "x_scalar", "n_scalar")
-_PRIMS: dict[str, Function] = {
-    "bessel_i0": modified_i(0), "bessel_i0e": scaled_i(0), "bessel_i1": modified_i(1),
-    "bessel_i1e": scaled_i(1), "bessel_j0": bessel_j0, "bessel_j1": bessel_j1,
-    "digamma": digamma, "erf_inv": inverse_erf, "erfcx": scaled_erfc, "lgamma": log_gamma,
-    "ndtri": normal_quantile, "zeta": zeta, "spherical_bessel_j0": spherical_j0,
-    "igamma": share_of_gamma(False), "igammac": share_of_gamma(True),
-}  # fmt: skip
 _ATEN: dict[str, Function] = {
     "special_airy_ai": airy, "special_bessel_j0": bessel_j0, "special_bessel_j1": bessel_j1,
     "special_bessel_y0": bessel_y0, "special_bessel_y1": bessel_y1,
@@ -377,14 +368,18 @@ _ATEN: dict[str, Function] = {
     "special_erfcx": scaled_erfc, "lgamma": log_gamma, "special_ndtri": normal_quantile,
     "special_zeta": zeta, "igamma": share_of_gamma(False), "igammac": share_of_gamma(True),
 }  # fmt: skip
-
-
-def complex_result(g: TorchBuilder, *_: Any) -> Value:
-    raise Refused("complex numbers")
-
+_PRIMS = {
+    "bessel_i0": "i0", "bessel_i0e": "special_i0e", "bessel_i1": "special_i1",
+    "bessel_i1e": "special_i1e", "bessel_j0": "special_bessel_j0",
+    "bessel_j1": "special_bessel_j1", "digamma": "digamma", "erf_inv": "erfinv",
+    "erfcx": "special_erfcx", "lgamma": "lgamma", "ndtri": "special_ndtri",
+    "zeta": "special_zeta", "spherical_bessel_j0": "special_spherical_bessel_j0",
+    "igamma": "igamma", "igammac": "igammac",
+}  # fmt: skip
+"""Names of the same functions in `torch.ops.prims`."""
 
 ROWS: dict[str, Build] = {
-    **{f"prims.{name}.default": wide(function) for name, function in _PRIMS.items()},
+    **{f"prims.{name}.default": wide(_ATEN[own]) for name, own in _PRIMS.items()},
     **{f"{name}.default": wide(function) for name, function in _ATEN.items()},
     "special_zeta.self_scalar": wide(zeta), "special_zeta.other_scalar": wide(zeta),
     "polygamma.default": polygamma,

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from anydim.base.dtypes import DType, boolean, int64, uint8
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import Number, TorchBuilder
+from anydim.compiler.frontends.torch.builder import Build, Number, Sizes, TorchBuilder
 from anydim.compiler.frontends.torch.memory_order import memory_order
-from anydim.compiler.frontends.torch.record import Build
 from anydim.compiler.frontends.torch.refusal import Refused
 from anydim.lang.functions import unsigned
 from anydim.sizes import Size, as_size, at_most, maximum, minimum, product
-
-Sizes: TypeAlias = "Sequence[int | Size]"
 
 
 def view(g: TorchBuilder, x: Value, shape: Sizes, **_: Any) -> Value:
@@ -270,22 +267,17 @@ def unfold(g: TorchBuilder, x: Value, dim: int, size: int | Size, step: int) -> 
     return g.transpose(made, perm=tuple(order))
 
 
-def pixel_shuffle(g: TorchBuilder, x: Value, factor: int) -> Value:
-    *lead, channels, height, width = x.shape
-    parts = g.reshape(x, shape=(product(lead), channels, height, width))
-    made = g.depth_to_space(parts, block=factor, inner=True)
-    return g.reshape(made, shape=(*lead, *made.shape[1:]))
+def shuffle_pixels(name: str) -> Build:
+    def build(g: TorchBuilder, x: Value, factor: int) -> Value:
+        *lead, channels, height, width = x.shape
+        parts = g.reshape(x, shape=(product(lead), channels, height, width))
+        made = getattr(g, name)(parts, block=factor, inner=True)
+        return g.reshape(made, shape=(*lead, *made.shape[1:]))
+
+    return build
 
 
-def pixel_unshuffle(g: TorchBuilder, x: Value, factor: int) -> Value:
-    *lead, channels, height, width = x.shape
-    made = g.space_to_depth(
-        g.reshape(x, shape=(product(lead), channels, height, width)), block=factor, inner=True
-    )
-    return g.reshape(made, shape=(*lead, *made.shape[1:]))
-
-
-def copied(g: TorchBuilder, x: Value, source: Value, *_: Any) -> Value:
+def copy(g: TorchBuilder, x: Value, source: Value, *_: Any) -> Value:
     """The source in the shape and type of x."""
     return g.expand(g.as_type(source, x.dtype), shape=x.shape)
 
@@ -383,9 +375,10 @@ ROWS: dict[str, Build] = {
     "as_strided.default": as_strided, "as_strided_copy.default": as_strided,
     "diagonal.default": diagonal, "diagonal_copy.default": diagonal,
     "unfold.default": unfold, "unfold_copy.default": unfold,
-    "pixel_shuffle.default": pixel_shuffle, "pixel_unshuffle.default": pixel_unshuffle,
+    "pixel_shuffle.default": shuffle_pixels("depth_to_space"),
+    "pixel_unshuffle.default": shuffle_pixels("space_to_depth"),
     "slice_scatter.default": slice_scatter, "select_scatter.default": select_scatter,
     "diagonal_scatter.default": diagonal_scatter,
     "as_strided_scatter.default": as_strided_scatter,
-    "copy.default": copied, "lift_fresh.default": same, "lift.default": same,
+    "copy.default": copy, "lift_fresh.default": same, "lift.default": same,
 }  # fmt: skip
