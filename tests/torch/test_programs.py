@@ -14,7 +14,7 @@ from torch.export import Dim  # noqa: E402
 
 import anydim as ad  # noqa: E402
 from anydim.compiler.frontends.torch.importer import Program, import_graph  # noqa: E402
-from anydim.compiler.frontends.torch.opening import opened  # noqa: E402
+from anydim.compiler.frontends.torch.opening import open_source  # noqa: E402
 
 
 class Scale(torch.nn.Module):
@@ -296,7 +296,7 @@ def test_resampling_by_a_factor(mode: str, factor: float, operators: list[str]) 
     module = Resized(scale_factor=factor, mode=mode)
     shapes = ({0: Dim("n"), 2: Dim("h", min=4, max=99), 3: Dim("w", min=4, max=99)},)
     x = torch.randn(2, 3, 10, 8)
-    nodes = opened(module, (x,), shapes).graph.nodes
+    nodes = open_source(module, (x,), shapes).graph.nodes
     assert [node.operator for node in nodes if node.operator == "resize"] == operators
     model = ad.compile(module, (x,), dynamic_shapes=shapes)
     for batch, height, width in ((2, 10, 8), (1, 4, 7), (3, 31, 13)):
@@ -307,7 +307,7 @@ def test_resampling_by_a_factor(mode: str, factor: float, operators: list[str]) 
 def test_pooling_of_whole_images_is_one_mean() -> None:
     module = torch.nn.AdaptiveAvgPool2d(1)
     shapes = ({0: Dim("n"), 2: Dim("h", min=2), 3: Dim("w", min=2)},)
-    nodes = opened(module, (torch.ones(2, 3, 4, 5),), shapes).graph.nodes
+    nodes = open_source(module, (torch.ones(2, 3, 4, 5),), shapes).graph.nodes
     assert [node.operator for node in nodes].count("reduce_mean") == 1
 
 

@@ -82,7 +82,7 @@ def backend(
         )
     held = {position: tensor for position, tensor in enumerate(inputs) if _is_weight(tensor)}
     with _attention(inputs):
-        return _traced(module, inputs, wanted, held)
+        return _trace(module, inputs, wanted, held)
 
 
 def _is_weight(value: Any) -> bool:
@@ -99,18 +99,18 @@ def _attention(inputs: Sequence[Any]) -> Any:
     return sdpa_kernel(SDPBackend.MATH) if recorded else nullcontext()
 
 
-def _traced(
+def _trace(
     module: torch.fx.GraphModule, inputs: Sequence[Any], wanted: Mapping[str, Any],
     held: Mapping[int, torch.Tensor],
 ) -> Callable[..., Any]:  # fmt: skip
     table = decompositions(is_exported=False)
     traced = traced_inference(module, inputs, table)
     if traced is not None:
-        return _model(traced, inputs, wanted, held) or module.forward
+        return _compile_or_none(traced, inputs, wanted, held) or module.forward
     made: Callable[..., Any] = aot_autograd(
-        fw_compiler=partial(_compiled, wanted, {}),
-        bw_compiler=partial(_compiled, wanted, {}, is_backward=True),
-        inference_compiler=partial(_compiled, wanted, held if _is_whole(module) else {}),
+        fw_compiler=partial(_compile_graph, wanted, {}),
+        bw_compiler=partial(_compile_graph, wanted, {}, is_backward=True),
+        inference_compiler=partial(_compile_graph, wanted, held if _is_whole(module) else {}),
         partition_fn=min_cut_rematerialization_partition,
         decompositions=table,
     )(module, inputs)
@@ -122,24 +122,24 @@ def _is_whole(module: torch.fx.GraphModule) -> bool:
     return not dict(module.named_parameters()) and not dict(module.named_buffers())
 
 
-def _compiled(
+def _compile_graph(
     wanted: Mapping[str, Any], held: Mapping[int, torch.Tensor],
     module: torch.fx.GraphModule, inputs: Sequence[Any], *, is_backward: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip
     """The model of a functional graph; torch's own graph if it cannot be compiled."""
     constant = {n: tensor for n, tensor in held.items() if not _is_written(n)}
     returned = 0 if is_backward else count_returned()  # gradients have no aliases
-    return _boxed(_model(module, inputs, wanted, constant, returned) or module.forward)
+    return _box_call(_compile_or_none(module, inputs, wanted, constant, returned) or module.forward)
 
 
-def _model(
+def _compile_or_none(
     module: torch.fx.GraphModule, inputs: Sequence[Any], *options: Any
 ) -> Callable[..., Any] | None:
     """The compiled graph; None, with a line in torch's log, if it cannot be compiled."""
     try:
         graph = CompiledGraph(module, inputs, *options)
     except UnsupportedNodes as error:
-        found = _in_sections(module, inputs, error, *options)
+        found = _compile_sections(module, inputs, error, *options)
         whole = "a graph runs" if found is None else "operators of a graph run"
         _LOG.warning("%s in torch: %s", whole, error.problem)
         return found
@@ -149,7 +149,7 @@ def _model(
     return _Recompiled(graph) if graph.held else graph.call
 
 
-def _in_sections(
+def _compile_sections(
     module: torch.fx.GraphModule, inputs: Sequence[Any], error: UnsupportedNodes,
     wanted: Mapping[str, Any], held: Mapping[int, torch.Tensor], returned: int = sys.maxsize,
 ) -> Callable[..., Any] | None:  # fmt: skip
@@ -170,12 +170,12 @@ def _in_sections(
             if not each.is_refused:
                 own = {place: constants[node.name] for place, node in enumerate(each.inputs)
                        if node.name in constants}  # fmt: skip
-                run = _model(each.module, inputs, wanted, own)
+                run = _compile_or_none(each.module, inputs, wanted, own)
             parts.append((each, run or each.module.forward))
     return InSections(module.graph, parts)
 
 
-def _boxed(call: Callable[..., Any]) -> Callable[..., Any]:
+def _box_call(call: Callable[..., Any]) -> Callable[..., Any]:
     """A function that takes its arguments as one list, and empties it."""
 
     def boxed(arguments: list[Any]) -> Any:
@@ -215,8 +215,8 @@ class CompiledGraph:
     def build(self) -> None:
         """Import and compile the graph with the weights in `held`. Raises ModelError."""
         with _disable_current_modes():
-            imported = self._imported() if self._results.computed else None
-            self._made = self._results.named(imported.results if imported else ())
+            imported = self._import() if self._results.computed else None
+            self._made = self._results.with_outputs(imported.results if imported else ())
             self._call: ModelCall | None = None
             if imported is not None and imported.graph.outputs:
                 model = compile(imported.graph, **self._wanted)
@@ -224,7 +224,7 @@ class CompiledGraph:
             self._positions = list(self.held)
             self._versions = _versions(self.held.values())
 
-    def _imported(self) -> Imported:
+    def _import(self) -> Imported:
         """The graph with the computed results only."""
         *_, output = self._module.graph.nodes
         placeholders = [n.name for n in self._module.graph.nodes if n.op == "placeholder"]
@@ -248,7 +248,7 @@ class CompiledGraph:
         """Whether weights among the arguments are not those that the model holds."""
         return _versions([arguments[n] for n in self._positions]) != self._versions
 
-    def renewed(self, held: Mapping[int, torch.Tensor]) -> CompiledGraph:
+    def recompile(self, held: Mapping[int, torch.Tensor]) -> CompiledGraph:
         """The same graph compiled with other weights."""
         graph = copy.copy(self)
         graph.held = held
@@ -259,7 +259,7 @@ class CompiledGraph:
         """The results for arguments in order."""
         whole = self._drawn.arguments(arguments)
         outputs = {} if self._call is None else self._call(whole)
-        return self._made.made(whole, outputs)
+        return self._made.make(whole, outputs)
 
 
 class _Recompiled:
@@ -274,16 +274,16 @@ class _Recompiled:
     def __call__(self, *arguments: Any) -> list[Any]:
         graph = self._graph
         if graph.is_stale(arguments):
-            graph = self._renewed(arguments)
+            graph = self._recompile(arguments)
         return graph.call(*arguments)
 
-    def _renewed(self, arguments: Sequence[Any]) -> CompiledGraph:
+    def _recompile(self, arguments: Sequence[Any]) -> CompiledGraph:
         with self._lock:
             if self._graph.is_stale(arguments):
                 self._builds += 1
                 is_held = self._builds <= _MOST_BUILDS
                 held = {n: arguments[n] for n in self._graph.held} if is_held else {}
-                self._graph = self._graph.renewed(held)
+                self._graph = self._graph.recompile(held)
             return self._graph
 
 

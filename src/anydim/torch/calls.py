@@ -43,7 +43,7 @@ class ModelCall:
         given = {name: _plain(value) for name, value in given.items()}
         outputs = self._executable.repeat(given)
         if outputs is None:
-            outputs = self._model(**(_shared(given) if self._are_arrays else given))
+            outputs = self._model(**(_share_arrays(given) if self._are_arrays else given))
         found = {name: value if isinstance(value, torch.Tensor) else _tensor_of(value)
                  for name, value in outputs.items()}  # fmt: skip
         for name in self._complex & found.keys():
@@ -70,7 +70,7 @@ def _bytes(count: int) -> numpy.ndarray:
     return numpy.lib.stride_tricks.as_strided(numpy.empty(1, numpy.uint8), (count,), (1,))
 
 
-def _shared(given: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
+def _share_arrays(given: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
     """Arguments as arrays that share their memory."""
     return {name: value if isinstance(value, numpy.ndarray) else _array_of(value)
             for name, value in given.items()}  # fmt: skip

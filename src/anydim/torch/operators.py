@@ -93,7 +93,7 @@ class _Operator:
         )
         operator.register_fake(self.fake)
         operator.register_autograd(self.backward, setup_context=self.setup)
-        operator.register_vmap(self.batched)
+        operator.register_vmap(self.run_batch)
         return operator
 
     def one_or_all(self, results: Sequence[Any]) -> Any:
@@ -111,7 +111,7 @@ class _Operator:
     def fake(self, *tensors: torch.Tensor) -> Any:
         """Results without values, of the sizes that the definition gives them."""
         graph = self.graph(tensors)
-        sizes = _bound(graph, tensors)
+        sizes = _bind_dims(graph, tensors)
         kinds = [graph.types[name] for name in graph.outputs]
         return self.one_or_all([
             torch.empty(
@@ -146,18 +146,18 @@ class _Operator:
             [_like(tensor) for tensor in inputs], self.attributes, tuple(wanted)
         )
         given = [c for c in cotangents if c is not None and c.is_floating_point()]
-        made = _called(function, {}, [*inputs, *given])
+        made = _call_operator(function, {}, [*inputs, *given])
         by_name = dict(zip(vjp.inputs, made))
         found = tuple(by_name.get(name) for name in names)
         return found if len(found) > 1 else found[0]
 
     # ---- vmap ----------------------------------------------------------------------------------
 
-    def batched(self, info: Any, in_dims: tuple[int | None, ...], *tensors: torch.Tensor) -> Any:
+    def run_batch(self, info: Any, in_dims: tuple[int | None, ...], *tensors: torch.Tensor) -> Any:
         """The results for a batch of arguments, with the batch in front."""
         front = [t if d is None else t.movedim(d, 0) for t, d in zip(tensors, in_dims)]
         rows = [_rows(t, d is not None, info.batch_size) for t, d in zip(front, in_dims)]
-        made = [_called(self.function, self.attributes, row) for row in zip(*rows)]
+        made = [_call_operator(self.function, self.attributes, row) for row in zip(*rows)]
         if not made:
             empty = self.fake(*[t if d is None else _first(t) for t, d in zip(front, in_dims)])
             results = [t.new_empty((0, *t.shape)) for t in (empty if self.count > 1 else (empty,))]
@@ -170,7 +170,7 @@ def _autograd_function(operator: _Operator, registered: Any) -> Any:
     """An operator as an autograd function, with the rules that transforms need."""
 
     def vmap(info: Any, in_dims: Any, *tensors: Any) -> Any:
-        return operator.batched(info, in_dims, *tensors)
+        return operator.run_batch(info, in_dims, *tensors)
 
     rules = {
         "forward": staticmethod(lambda *tensors: registered(*tensors)),
@@ -189,7 +189,7 @@ def _first(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.new_empty(tensor.shape[1:])
 
 
-def _called(
+def _call_operator(
     function: Any, attributes: Mapping[str, Any], tensors: Sequence[Any]
 ) -> tuple[Any, ...]:
     """The results of the operator of a definition."""
@@ -204,7 +204,7 @@ def _like(tensor: torch.Tensor) -> numpy.ndarray:
     return numpy.broadcast_to(numpy.zeros((), dtype), sizes)
 
 
-def _bound(graph: Graph, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
+def _bind_dims(graph: Graph, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
     """The values of the graph's dims; torch checks that sizes agree."""
     found: dict[str, Any] = {}
     rest: list[tuple[Size, Any]] = []

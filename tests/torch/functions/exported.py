@@ -15,7 +15,7 @@ import torch
 from torch.export import Dim
 
 import anydim as ad
-from anydim.compiler.frontends.torch.opening import opened
+from anydim.compiler.frontends.torch.opening import open_source
 from tests.torch.functions.function import NUMBERS, Applied, Function, Given, Point, given
 from tests.torch.functions.judge import Failure, difference, shown
 
@@ -47,7 +47,7 @@ def judge_exported(function: Function) -> Failure | None:
             return None  # refused
         except Exception as error:
             return Failure("error", shown(error))
-        module, names = program.module(), opened(program).results
+        module, names = program.module(), open_source(program).results
         for point in _points(function):
             found = _at(function, point, module, model, names)
             if found is not None and _at(function, point, _functional(program), model, names):

@@ -21,13 +21,13 @@ _ONE_OF = 4
 def refused_by_lot(seed: int) -> Iterator[None]:
     """Some operators cannot be compiled meanwhile, chosen by their names in a graph; sections of
     one operator are compiled."""
-    own = _Importing.built
+    own = _Importing.build
 
-    def built(importing: Any, node: Any) -> Any:
+    def build(importing: Any, node: Any) -> Any:
         is_chosen = zlib.crc32(f"{seed} {node.name}".encode()) % _ONE_OF == 0
         if is_chosen and isinstance(node.target, torch._ops.OpOverload):
             raise Refused("refused by lot")
         return own(importing, node)
 
-    with patch.object(_Importing, "built", built), patch.object(sections, "LEAST_OPERATORS", 1):
+    with patch.object(_Importing, "build", build), patch.object(sections, "LEAST_OPERATORS", 1):
         yield

@@ -31,7 +31,7 @@ class TorchFrontend(Frontend):
         `options.dims` are the example arguments of a module, `dynamic_shapes` its free axes.
         """
         with collector_paused(lasting=True):
-            opened = _opening().opened(source, options.dims, options.dynamic_shapes)
+            opened = _opening().open_source(source, options.dims, options.dynamic_shapes)
         graph_options = options.changed(dims=None, dynamic_shapes=None)
         state = {name: tensor.detach() for name, tensor in opened.state.items()}
         return Prepared(
@@ -44,7 +44,7 @@ class TorchFrontend(Frontend):
         self, source: Any, dims: Mapping[str, Dim], operators: Any, fallback: bool
     ) -> Graph:  # fmt: skip
         """The graph of an exported program or a file; its state is inputs and results."""
-        graph: Graph = _opening().opened(source, dims).graph
+        graph: Graph = _opening().open_source(source, dims).graph
         return graph
 
 

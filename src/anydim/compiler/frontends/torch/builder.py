@@ -16,7 +16,7 @@ import numpy
 
 from anydim.base.dtypes import DType, boolean, int64
 from anydim.compiler.frontends.builder import Builder, Value
-from anydim.compiler.frontends.torch.promotion import promoted, working
+from anydim.compiler.frontends.torch.promotion import promote, working
 from anydim.lang.surface.parser import parse
 from anydim.lang.surface.syntax import Definition
 from anydim.runtime.checks import ASSERTION
@@ -95,14 +95,14 @@ class TorchBuilder(Builder):
 
     def operands(self, *values: Operand) -> list[Value]:
         """Tensors and numbers in their common type, as comparisons need them."""
-        common = promoted(values)
+        common = promote(values)
         return [self.operand(value, common) for value in values]
 
-    def worked(self, *values: Operand) -> list[Value]:
+    def to_working(self, *values: Operand) -> list[Value]:
         """Tensors and numbers in the type in which torch computes the result."""
         return [self.operand(value, working(self.result)) for value in values]
 
-    def filled(self, shape: Iterable[Size | int], value: Number, dtype: DType) -> Value:
+    def fill_shape(self, shape: Iterable[Size | int], value: Number, dtype: DType) -> Value:
         """A tensor of one number."""
         if isinstance(value, Size):
             return self.expand(self.scalar(value, dtype), shape=tuple(shape))
@@ -117,7 +117,7 @@ class TorchBuilder(Builder):
         """A seed of its own for each overload that draws random numbers."""
         return next(self._seeds)
 
-    def defined(self, name: str, *values: Value, **attributes: Any) -> Any:
+    def call_definition(self, name: str, *values: Value, **attributes: Any) -> Any:
         """Call a definition of `definitions.tc`."""
         return self.call(_definitions()[name], *values, **attributes)
 
@@ -155,12 +155,12 @@ class TorchBuilder(Builder):
         """The shape to which values broadcast."""
         return self.broadcast_shape(*(value.shape for value in values))
 
-    def found_any(self, value: Value, stem: str) -> Size:
+    def find_any_size(self, value: Value, stem: str) -> Size:
         """A new dim for an integer of the data that may be negative."""
         lowest = -(1 << 40)
-        return self.found(self.sub(self.as_type(value, int64), lowest), stem) + lowest
+        return self.find_size(self.sub(self.as_type(value, int64), lowest), stem) + lowest
 
-    def found(self, value: Value, stem: str, low: int = 0, high: int | None = None) -> Size:
+    def find_size(self, value: Value, stem: str, low: int = 0, high: int | None = None) -> Size:
         """A new dim: an integer of the data, which a call checks to be within bounds."""
         name, number = stem, 1
         while name in self._reserved:
@@ -172,7 +172,7 @@ class TorchBuilder(Builder):
         """Check in every call that a condition holds for all elements."""
         marks = self.cast(self.flat(condition), to=int64)
         holds = self.minimum(self.reduce_min(marks, axes=(0,)), 1)  # an empty one holds
-        self._need(Guard(self.found(holds, ASSERTION, 0, 1), "==", as_size(1), message))
+        self._need(Guard(self.find_size(holds, ASSERTION, 0, 1), "==", as_size(1), message))
 
     # ---- axes ----
 

@@ -16,7 +16,7 @@ from torch.nn import functional
 _MODULE = "torch.nn.modules.linear_cross_entropy"
 
 
-def _scaled(
+def _class_weights(
     target: torch.Tensor, weight: torch.Tensor | None, ignored: int, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(the class of each row, its weight: 0 in rows to ignore, of which the class is 0)."""
@@ -29,28 +29,28 @@ def _scaled(
 def _logarithms(
     x: torch.Tensor, matrix: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype
 ) -> torch.Tensor:
-    """The logarithms of the probabilities of all classes [rows, classes]."""
+    """The logarithms of the probabilities of all classes [loss_of_rows, classes]."""
     own = None if bias is None else bias.to(dtype)
     return functional.log_softmax(functional.linear(x.to(dtype), matrix.to(dtype), own), dim=1)
 
 
-def rows(
+def loss_of_rows(
     x: torch.Tensor, matrix: torch.Tensor, target: torch.Tensor, bias: torch.Tensor | None,
     weight: torch.Tensor | None, ignored: int, chunk: int, policy: str, dtype: torch.dtype,
 ) -> torch.Tensor:  # fmt: skip
     """The loss of each row."""
-    classes, scale = _scaled(target, weight, ignored, dtype)
+    classes, scale = _class_weights(target, weight, ignored, dtype)
     found = _logarithms(x, matrix, bias, dtype).gather(1, classes[:, None])[:, 0]
     return (-scale * found).to(x.dtype)
 
 
-def reduced(
+def reduced_loss(
     x: torch.Tensor, matrix: torch.Tensor, target: torch.Tensor, bias: torch.Tensor | None,
     weight: torch.Tensor | None, reduction: str, ignored: int, smoothing: float, chunk: int,
     policy: str, dtype: torch.dtype, retain: bool, by_x: bool, by_matrix: bool, by_bias: bool,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """(loss, gradients by x, matrix and bias); those that are not wanted are empty."""
-    classes, scale = _scaled(target, weight, ignored, dtype)
+    classes, scale = _class_weights(target, weight, ignored, dtype)
     if reduction == "mean":
         scale = scale / scale.sum()
     found = _logarithms(x, matrix, bias, dtype)
@@ -72,6 +72,6 @@ def chunked_losses() -> dict[Any, Callable[..., Any]]:
     stem = "_linear_cross_entropy_batch_chunked"
     known = torch.ops.torch_nn
     return {
-        getattr(known, stem).default: reduced,
-        getattr(known, f"{stem}_no_reduction").default: rows,
+        getattr(known, stem).default: reduced_loss,
+        getattr(known, f"{stem}_no_reduction").default: loss_of_rows,
     }

@@ -39,7 +39,7 @@ def split(g: TorchBuilder, pairs: Value) -> Complex:
     return Complex(pairs[..., 0], pairs[..., 1])
 
 
-def joined(g: TorchBuilder, x: Complex) -> Value:
+def join_parts(g: TorchBuilder, x: Complex) -> Value:
     """The real tensor with a last axis of 2."""
     rank = len(x.shape)
     parts = [g.unsqueeze(part, axes=(rank,)) for part in (x.real, x.imag)]
@@ -67,7 +67,7 @@ def as_complex(g: TorchBuilder, value: Any) -> Any:
     if isinstance(value, Size):
         value = g.scalar(value, g.result)
     if isinstance(value, Value):
-        return Complex(value, g.filled(value.shape, 0, value.dtype))
+        return Complex(value, g.fill_shape(value.shape, 0, value.dtype))
     return complex(value)
 
 

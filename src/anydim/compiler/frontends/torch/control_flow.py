@@ -11,7 +11,7 @@ from anydim.compiler.frontends.torch.refusal import Refused
 from anydim.compiler.frontends.torch.rows import OVERLOADS
 
 
-def built(importing: Any, node: Any) -> Any:
+def build_higher_order(importing: Any, node: Any) -> Any:
     """The results of a higher-order operator."""
     row = _ROWS.get(str(node.target))
     if row is None:
@@ -21,14 +21,14 @@ def built(importing: Any, node: Any) -> Any:
 
 def _cond(importing: Any, node: Any) -> Any:
     """Both branches take the same operands."""
-    condition, then, otherwise, operands = (importing.converted(each) for each in node.args)
+    condition, then, otherwise, operands = (importing.convert(each) for each in node.args)
     g = importing.g
     if isinstance(condition, bool):
-        return importing.inlined(g, then if condition else otherwise, operands)
+        return importing.inline(g, then if condition else otherwise, operands)
     flag = g.reshape(g.as_type(condition, boolean), shape=())
 
     def branch(module: Any) -> Callable[[Any], Sequence[Value]]:
-        return lambda inner: importing.inlined(inner, module, operands)
+        return lambda inner: importing.inline(inner, module, operands)
 
     made = g.branch(flag, branch(then), branch(otherwise))
     return list(made) if isinstance(made, tuple) else [made]
@@ -36,17 +36,17 @@ def _cond(importing: Any, node: Any) -> Any:
 
 def _while(importing: Any, node: Any) -> Any:
     """Carried values, as long as the condition of them holds."""
-    condition, body, carried, others = (importing.converted(each) for each in node.args)
+    condition, body, carried, others = (importing.convert(each) for each in node.args)
     g = importing.g
     if not all(isinstance(each, Value) for each in carried):
         raise Refused("numbers that a loop carries")
 
     def holds(inner: Any, values: Sequence[Value]) -> Value:
-        (made,) = importing.inlined(inner, condition, [*values, *others])
+        (made,) = importing.inline(inner, condition, [*values, *others])
         return inner.reshape(made, shape=())
 
     def once(inner: Any, _: Any, *values: Value) -> list[Value]:
-        made = importing.inlined(inner, body, [*values, *others])
+        made = importing.inline(inner, body, [*values, *others])
         inner.proceed(holds(inner, made))
         return made
 
@@ -60,8 +60,8 @@ def _with_effects(importing: Any, node: Any) -> Any:
     row = OVERLOADS.get(str(overload))
     if row is None:
         raise Refused(f"{overload} is not supported")
-    made = row(importing.g, *(importing.converted(each) for each in arguments), **node.kwargs)
-    return [importing.converted(token), *([] if made is None else [made])]
+    made = row(importing.g, *(importing.convert(each) for each in arguments), **node.kwargs)
+    return [importing.convert(token), *([] if made is None else [made])]
 
 
 _ROWS: dict[str, Callable[[Any, Any], Any]] = {

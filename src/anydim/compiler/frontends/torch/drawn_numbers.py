@@ -58,7 +58,7 @@ class _Draw:
 
     def at(self, sizes: Mapping[str, int]) -> Callable[[], torch.Tensor]:
         """What draws the numbers at these sizes."""
-        arguments = [_given(each, sizes) for each in self.arguments]
+        arguments = [_bind_argument(each, sizes) for each in self.arguments]
         function, named = self.function, self.named
 
         def drawn() -> torch.Tensor:
@@ -79,7 +79,7 @@ class DrawnNumbers:
         self._known: dict[tuple[int, ...], Sequence[Callable[[], torch.Tensor]]] = {}
         self.module = module
         if any(_draws(node) for node in module.graph.nodes):
-            self.module = self._separated(module)
+            self.module = self._separate_draws(module)
 
     def arguments(self, given: Sequence[Any]) -> tuple[Any, ...]:
         """Arguments of the module for those of the graph: these, and drawn numbers."""
@@ -101,7 +101,7 @@ class DrawnNumbers:
             found = self._known[sizes] = [draw.at(named) for draw in self.draws]
         return found
 
-    def _separated(self, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    def _separate_draws(self, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
         graph = torch.fx.Graph()
         made: dict[torch.fx.Node, Any] = {}
         given = [node for node in module.graph.nodes if node.op == "placeholder"]
@@ -118,7 +118,7 @@ class DrawnNumbers:
         for node in module.graph.nodes:
             if node in made:
                 if node.target is _DROPOUT:
-                    made[node] = _dropped(graph, node, made[node.args[0]], made[node])
+                    made[node] = _mask_dropout(graph, node, made[node.args[0]], made[node])
             elif isinstance(made.get(node.args[0] if node.args else None), tuple):
                 made[node] = made[node.args[0]][node.args[1]]  # a part of a dropout
             else:
@@ -176,7 +176,7 @@ def _draws(node: torch.fx.Node) -> bool:
     return node.target in DRAWN_BY_SHAPE and node.kwargs.get("generator") is None
 
 
-def _dropped(
+def _mask_dropout(
     graph: torch.fx.Graph, node: torch.fx.Node, x: torch.fx.Node, mask: torch.fx.Node
 ) -> tuple[torch.fx.Node, torch.fx.Node]:
     """The results of a dropout with a drawn mask of kept elements."""
@@ -189,10 +189,10 @@ def _dropped(
     return made, mask
 
 
-def _given(value: Any, sizes: Mapping[str, int]) -> Any:
+def _bind_argument(value: Any, sizes: Mapping[str, int]) -> Any:
     """An argument of a call, or what makes it for each call."""
     if isinstance(value, list):
-        return [_given(each, sizes) for each in value]
+        return [_bind_argument(each, sizes) for each in value]
     if isinstance(value, _Empty):
         return value.at(sizes)
     return _number(value, sizes) if isinstance(value, Size) else value

@@ -50,20 +50,20 @@ def encoder_layer(
     def second(x: torch.Tensor) -> torch.Tensor:
         return functional.layer_norm(x, (width,), norm_weight_2, norm_bias_2, eps)
 
-    def attended(x: torch.Tensor) -> torch.Tensor:
+    def attend(x: torch.Tensor) -> torch.Tensor:
         made = _attention(x, heads, qkv_weight, qkv_bias, mask, mask_type)
         return functional.linear(made, out_weight, out_bias)
 
-    def fed(x: torch.Tensor) -> torch.Tensor:
+    def feed_forward(x: torch.Tensor) -> torch.Tensor:
         inner = functional.linear(x, ffn_weight_1, ffn_bias_1)
         active = functional.gelu(inner) if use_gelu else functional.relu(inner)
         return functional.linear(active, ffn_weight_2, ffn_bias_2)
 
     if norm_first:
-        x = x + attended(first(x))
-        return x + fed(second(x))
-    x = first(x + attended(x))
-    return second(x + fed(x))
+        x = x + attend(first(x))
+        return x + feed_forward(second(x))
+    x = first(x + attend(x))
+    return second(x + feed_forward(x))
 
 
 FUSED: Mapping[Any, Callable[..., Any]] = {

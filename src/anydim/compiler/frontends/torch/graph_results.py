@@ -36,7 +36,7 @@ class PassedInput:
 
     position: int
 
-    def made(self, arguments: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> Any:
+    def make(self, arguments: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> Any:
         return arguments[self.position]
 
 
@@ -46,7 +46,7 @@ class Constant:
 
     value: Any
 
-    def made(self, arguments: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> Any:
+    def make(self, arguments: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> Any:
         return self.value
 
 
@@ -59,12 +59,12 @@ class Computed:
     gaps: Gaps | None = None
     name: str = ""
 
-    def made(self, arguments: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> Any:
+    def make(self, arguments: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> Any:
         tensor = outputs[self.name]
         if self.number is not None:
             return self.number(tensor)
         if self.gaps is not None:
-            return self.gaps.laid(tensor, arguments)
+            return self.gaps.lay_out(tensor, arguments)
         return _in_order(tensor, self.order) if self.order else tensor
 
 
@@ -74,7 +74,7 @@ class View:
 
     view: ResultView
 
-    def made(self, arguments: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> Any:
+    def make(self, arguments: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> Any:
         return None
 
 
@@ -84,7 +84,7 @@ class Same:
 
     place: int
 
-    def made(self, arguments: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> Any:
+    def make(self, arguments: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> Any:
         return None
 
 
@@ -109,7 +109,7 @@ class GraphResults:
         for place, node in enumerate(given):
             if node is not None and not self._is_of_input(place):
                 self._places.setdefault(node, place)
-        written = self._written(results)
+        written = self._written_placeholders(results)
         found = [self._result(place, node, written) for place, node in enumerate(given)]
         roots = {each.view.root for each in found if isinstance(each, View)}
         for place, (node, each) in enumerate(zip(given, found)):
@@ -119,14 +119,14 @@ class GraphResults:
         self._results: Sequence[Result] = found
         self.computed = [node for node, each in zip(given, found) if isinstance(each, Computed)]
 
-    def named(self, outputs: Sequence[Any]) -> MadeResults:
+    def with_outputs(self, outputs: Sequence[Any]) -> ResultMaker:
         """The same with the names or values of the model's outputs."""
         names = iter(outputs)
         found = [
-            _named(each, next(names)) if isinstance(each, Computed) else each
+            _with_output(each, next(names)) if isinstance(each, Computed) else each
             for each in self._results
         ]  # fmt: skip
-        return MadeResults(found, self._count, self._positions, self._places)
+        return ResultMaker(found, self._count, self._positions, self._places)
 
     def _result(
         self, place: int, node: Any, written: Mapping[torch.fx.Node, torch.fx.Node]
@@ -164,7 +164,7 @@ class GraphResults:
             return False
         return metadata.output_info[output].output_type.name in _OF_INPUT
 
-    def _written(self, results: Sequence[Any]) -> dict[torch.fx.Node, torch.fx.Node]:
+    def _written_placeholders(self, results: Sequence[Any]) -> dict[torch.fx.Node, torch.fx.Node]:
         """The placeholders that a call writes, by their new values, the first results."""
         metadata = traced_metadata() if self._returned else None
         if metadata is None or metadata.tokens:
@@ -173,11 +173,11 @@ class GraphResults:
         pairs = [(new, self._placeholders[n]) for new, n in zip(results, positions)
                  if n < len(self._placeholders)]  # fmt: skip
         if len(pairs) < len(positions) or not all(_have_one_shape(*pair) for pair in pairs):
-            return {}  # torch has joined inputs that share memory
+            return {}  # torch has join_parts inputs that share memory
         return {new: old for new, old in pairs if new not in self._positions}
 
 
-class MadeResults:
+class ResultMaker:
     """Makes the results of a call; `count` are returned, the others are roots of views.
 
     `positions` are those of placeholders among the arguments, `places` those of results.
@@ -192,13 +192,13 @@ class MadeResults:
         self._views = [(n, each.view) for n, each in enumerate(results) if isinstance(each, View)]
         self._same = [(n, each.place) for n, each in enumerate(results) if isinstance(each, Same)]
 
-    def made(self, arguments: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> list[Any]:
+    def make(self, arguments: Sequence[Any], outputs: Mapping[str, torch.Tensor]) -> list[Any]:
         """The results for the arguments of a call and the outputs of the model."""
-        made = [each.made(arguments, outputs) for each in self._results]
+        made = [each.make(arguments, outputs) for each in self._results]
         for place, view in self._views:
             position = self._positions.get(view.root)
             root = made[self._places[view.root]] if position is None else arguments[position]
-            made[place] = view.made(root, [arguments[self._positions[n]] for n in view.others])
+            made[place] = view.make(root, [arguments[self._positions[n]] for n in view.others])
         for place, other in self._same:
             made[place] = made[other]
         return made[: self._count]
@@ -242,7 +242,7 @@ def traced_value(node: Any) -> Any:
     return node.meta.get("val") if isinstance(node, torch.fx.Node) else None
 
 
-def _named(computed: Computed, output: Any) -> Result:
+def _with_output(computed: Computed, output: Any) -> Result:
     return (
         replace(computed, name=output.name) if isinstance(output, NamedResult) else Constant(output)
     )

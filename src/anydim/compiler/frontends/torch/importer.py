@@ -29,7 +29,7 @@ from anydim.compiler.frontends.torch.called_definitions import definition_of
 from anydim.compiler.frontends.torch.complex_values import (
     Complex,
     is_complex,
-    joined,
+    join_parts,
     of_type,
     split,
 )
@@ -121,10 +121,10 @@ class _Importing:
             if node.op not in ("placeholder", "output") and node not in skipped:
                 self.node(node)
         if self.failures:
-            raise self.unsupported()
+            raise self.unsupported_error()
         results = self.outputs(nodes[-1].args[0])
         if self.failures:
-            raise self.unsupported()
+            raise self.unsupported_error()
         try:
             graph = self.g.graph()
         except GraphError as error:
@@ -132,7 +132,7 @@ class _Importing:
         names = frozenset(self.complex_names), frozenset(self.negated)
         return Imported(graph, tuple(self.placeholders), results, *names)
 
-    def unsupported(self) -> UnsupportedNodes:
+    def unsupported_error(self) -> UnsupportedNodes:
         """The error that lists what failed."""
         unique = list(dict.fromkeys(self.failures))
         shown = unique[:_MOST_SHOWN]
@@ -181,7 +181,7 @@ class _Importing:
         tensor = self.g.input(name, int64, ())
         self.placeholders.append(position)
         low, high = Naming(self.program, self.g).range_of(symbol)
-        found = self.g.found(tensor, f"{name}.size", low, high)
+        found = self.g.find_size(tensor, f"{name}.size", low, high)
         self.g.symbols[symbol.name] = self.environment[node] = found
 
     def shaped_number(self, name: str, symbol: Any, position: int) -> Size:
@@ -233,7 +233,7 @@ class _Importing:
             name += "_out"
         if isinstance(value, Complex):
             self.complex_names.add(name)
-            value = joined(self.g, value)
+            value = join_parts(self.g, value)
         self.g.output(name, value)
         return NamedResult(name)
 
@@ -246,14 +246,14 @@ class _Importing:
             return
         with self.g.labelled(label_of(node)):
             try:
-                self.environment[node] = self.built(node)
+                self.environment[node] = self.build(node)
             except (Refused, UserError, NotImplementedError) as error:
                 reason = error.problem if isinstance(error, UserError) else str(error)
                 self.failures.append(f"{_overload(node)} ({label_of(node)}): {reason}")
                 self.refused.add(node.name)
                 self.environment[node] = _BROKEN
 
-    def built(self, node: Any) -> Any:
+    def build(self, node: Any) -> Any:
         value = node.meta.get("val")
         if node.op == "get_attr":
             return self.attribute(node)
@@ -264,17 +264,17 @@ class _Importing:
             return self.symbolic(value) if quotient is None else quotient
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             self.expect(node, value)
-            return self.finished(node, control_flow.built(self, node))
+            return self.finish(node, control_flow.build_higher_order(self, node))
         if not isinstance(node.target, torch._ops.OpOverload):
             return self.python(node)
         overload = _overload(node)
         if overload in _ASSERTIONS:
-            return self.asserted(node)
+            return self.add_assertion(node)
         arguments, named = self.arguments(node)
         called = definition_of(overload)
         if called is not None:
             definition, attributes = called
-            return self.finished(node, self.g.call(definition, *arguments, **attributes))
+            return self.finish(node, self.g.call(definition, *arguments, **attributes))
         self.expect(node, value)
         if self.g.is_complex or is_complex([*arguments, *named.values()]):
             row = COMPLEX_OVERLOADS.get(overload)
@@ -283,9 +283,9 @@ class _Importing:
         if row is None:
             known = overload in OVERLOADS
             raise Refused("not supported for complex numbers" if known else "not supported")
-        return self.finished(node, self.called(node, row, arguments, named))
+        return self.finish(node, self.call_row(node, row, arguments, named))
 
-    def called(
+    def call_row(
         self, node: Any, row: Callable[..., Any], arguments: list[Any], named: dict[str, Any]
     ) -> Any:
         """The results of a row. A number that it needs to know may not be computed."""
@@ -338,19 +338,19 @@ class _Importing:
                 given = node.args[position]
             else:
                 given = node.kwargs.get(formal.name, formal.default_value)
-            value = self.converted(given)
+            value = self.convert(given)
             if formal.kwarg_only:
                 named[formal.name] = value
             else:
                 arguments.append(value)
         return arguments, named
 
-    def converted(self, given: Any) -> Any:
+    def convert(self, given: Any) -> Any:
         """An argument of a row from one of torch.fx."""
         if isinstance(given, torch.fx.Node):
             return self.value(given)
         if isinstance(given, (list, tuple)):
-            return [self.converted(each) for each in given]
+            return [self.convert(each) for each in given]
         if isinstance(given, torch.dtype):
             return dtype_of(given)
         if isinstance(given, _SYMBOLIC):
@@ -364,7 +364,7 @@ class _Importing:
         found = operator.attrgetter(node.target)(self.program.module)
         return self.constant(found) if isinstance(found, torch.Tensor) else found
 
-    def finished(self, node: Any, results: Any) -> Any:
+    def finish(self, node: Any, results: Any) -> Any:
         """Results in torch's types, with the symbols that they define."""
         value = node.meta.get("val")
         self.is_of_data = bool(node.meta.get("unbacked_bindings"))
@@ -407,7 +407,7 @@ class _Importing:
             known = self.size(symbolic)
             self.g.require(found, "==", known, f"the program asserts that this is {known}")
 
-    def inlined(self, g: TorchBuilder, module: Any, operands: Sequence[Any]) -> list[Any]:
+    def inline(self, g: TorchBuilder, module: Any, operands: Sequence[Any]) -> list[Any]:
         """The results of a graph of a higher-order operator, built in the graph of `g`."""
         inner = _Importing(self.program)
         inner.g, inner.failures = g, self.failures
@@ -420,7 +420,7 @@ class _Importing:
         (returned,) = nodes[-1].args  # the condition of a loop may return one value, not in a tuple
         if isinstance(returned, torch.fx.Node):
             returned = (returned,)
-        results = [inner.converted(each) for each in returned]
+        results = [inner.convert(each) for each in returned]
         if any(each is _BROKEN for each in results):
             raise Refused("an operator in its graph")
         return results
@@ -439,7 +439,7 @@ class _Importing:
             try:
                 found = size_of(expression, self.g.symbols)
             except Refused:
-                found = self.computed(value)
+                found = self.compute_size(value)
             return found if found.constant is None else found.constant
         if expression.is_number or expression in (True, False):
             return bool(expression) if isinstance(value, torch.SymBool) else float(expression)
@@ -452,23 +452,23 @@ class _Importing:
         """
         if node.target is not operator.floordiv:
             return None
-        number, divisor = (self.converted(each) for each in node.args)
+        number, divisor = (self.convert(each) for each in node.args)
         if not isinstance(number, Size) or not isinstance(divisor, (int, Size)):
             return None
         if isinstance(divisor, int):
             return -number // -divisor if divisor < 0 else None
         return None if self.g.proved(1, "<=", divisor) else number // divisor
 
-    def computed(self, value: Any) -> Size:
+    def compute_size(self, value: Any) -> Size:
         """An integer that the program computes; negative ones are refused where torch has none."""
         number = number_of(self.g, value.node.expr)
         if number.dtype != int64:
             number = self.g.floor(number)
         bounds = value.node.shape_env.bound_sympy(value.node.expr)
-        find = self.g.found if bounds.lower >= 0 else self.g.found_any
+        find = self.g.find_size if bounds.lower >= 0 else self.g.find_any_size
         return find(number, "size")
 
-    def asserted(self, node: Any) -> None:
+    def add_assertion(self, node: Any) -> None:
         """An assertion about data, or about sizes, becomes a check of every call."""
         condition = node.args[0]
         data = self.environment.get(condition)  # conditions of sizes are not built

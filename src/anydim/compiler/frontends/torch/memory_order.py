@@ -42,7 +42,7 @@ class Gaps:
     strides: tuple[Size | int, ...]
     places: Mapping[str, tuple[int, int | None]]
 
-    def laid(self, tensor: torch.Tensor, arguments: Sequence[Any]) -> torch.Tensor:
+    def lay_out(self, tensor: torch.Tensor, arguments: Sequence[Any]) -> torch.Tensor:
         """A copy of a tensor with the strides for the arguments of a call."""
         sizes = {name: arguments[place] if axis is None else arguments[place].shape[axis]
                  for name, (place, axis) in self.places.items()}  # fmt: skip

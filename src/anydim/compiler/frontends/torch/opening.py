@@ -32,7 +32,7 @@ _WRITTEN = (*_STATE, "USER_INPUT_MUTATION")
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedProgram:
     """An exported program as a graph, and what a call has to do around it.
 
     `state` are tensors of the program by input: buffers and parameters that it writes. `written`
@@ -60,7 +60,7 @@ class Opened:
         return self.spec.type not in (dict, OrderedDict) or names != list(self.spec.context)
 
 
-def opened(source: Any, dims: Any = None, dynamic_shapes: Any = None) -> Opened:
+def open_source(source: Any, dims: Any = None, dynamic_shapes: Any = None) -> OpenedProgram:
     """A program of torch from any source.
 
     `dims` are bounds by name; for a module, its example arguments: a tuple, or a mapping by name.
@@ -68,9 +68,11 @@ def opened(source: Any, dims: Any = None, dynamic_shapes: Any = None) -> Opened:
     name = _name_of(source)
     if not is_module(source):
         bounds = given_dims(dims)
-        return open_program(exported(source), name, bounds, dynamic_shapes)
+        return open_program(export_source(source), name, bounds, dynamic_shapes)
     by_name = isinstance(dims, Mapping)
-    program = exported(source, () if by_name else dims, dynamic_shapes, dims if by_name else None)
+    program = export_source(
+        source, () if by_name else dims, dynamic_shapes, dims if by_name else None
+    )
     return open_program(program, name, None, dynamic_shapes)
 
 
@@ -87,7 +89,7 @@ def _name_of(source: Any) -> str:
     return kinds[0] if kinds else "program"
 
 
-def exported(
+def export_source(
     source: Any, arguments: Any = None, dynamic_shapes: Any = None, keywords: Any = None
 ) -> ExportedProgram:
     """An exported program: itself, of a file, or of a module with example arguments.
@@ -143,9 +145,9 @@ def read_file(path: str | os.PathLike[str]) -> ExportedProgram:
 def open_program(
     program: ExportedProgram, name: str, dims: Mapping[str, Dim] | None = None,
     dynamic_shapes: Any = None,
-) -> Opened:  # fmt: skip
+) -> OpenedProgram:  # fmt: skip
     """Convert an exported program. Raises ModelError for overloads that are not supported."""
-    whole = _decomposed(program, name)
+    whole = _decompose(program, name)
     signature = whole.graph_signature
     mutated = {spec.target for spec in signature.output_specs if spec.kind.name in _STATE}
     constants: dict[str, torch.Tensor] = {}
@@ -186,10 +188,10 @@ def open_program(
         result for spec, result in zip(signature.output_specs, imported.results)
         if spec.kind == OutputKind.USER_OUTPUT
     ]  # fmt: skip
-    return Opened(imported, state, written, own, whole.call_spec.out_spec, name)
+    return OpenedProgram(imported, state, written, own, whole.call_spec.out_spec, name)
 
 
-def _decomposed(program: ExportedProgram, name: str) -> ExportedProgram:
+def _decompose(program: ExportedProgram, name: str) -> ExportedProgram:
     """The program without mutation, of overloads that have rows where torch can write it so."""
     try:
         with warnings.catch_warnings(), torch.no_grad():

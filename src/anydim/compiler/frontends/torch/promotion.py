@@ -59,7 +59,7 @@ def promoted_pair(a: DType, b: DType) -> DType:
     return a if a.bits > b.bits else b
 
 
-def promoted(operands: Sequence[Any]) -> DType:
+def promote(operands: Sequence[Any]) -> DType:
     """torch.result_type of tensors and numbers.
 
     Tensors with axes decide, unless a scalar tensor is of a higher kind, or else a number.

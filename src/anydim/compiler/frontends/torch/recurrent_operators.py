@@ -55,7 +55,7 @@ def _shapes(states: int) -> Callable[..., Any]:
 
     def fake(x: Any, first: Any, weights: Any, biases: bool, layers: int, dropout: float,
              train: bool, both: bool, batch_first: bool) -> Any:  # fmt: skip
-        begin = _listed(first)
+        begin = _as_list(first)
         width = begin[0].shape[-1] * (2 if both else 1)
         y = x.new_empty((*x.shape[:-1], width))
         return (y, *(x.new_empty(each.shape) for each in begin))
@@ -63,7 +63,7 @@ def _shapes(states: int) -> Callable[..., Any]:
     return fake
 
 
-def _listed(first: Any) -> list[Any]:
+def _as_list(first: Any) -> list[Any]:
     return [first] if isinstance(first, torch.Tensor) else list(first)
 
 
@@ -72,8 +72,8 @@ def _listed(first: Any) -> list[Any]:
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     x, first, weights, *flags = inputs
-    ctx.flags, ctx.states = flags, len(_listed(first))
-    ctx.save_for_backward(output[0], x, *_listed(first), *weights)
+    ctx.flags, ctx.states = flags, len(_as_list(first))
+    ctx.save_for_backward(output[0], x, *_as_list(first), *weights)
     ctx.shapes = [tuple(each.shape) for each in output]
 
 
@@ -102,7 +102,7 @@ def _backward(name: str) -> Callable[..., Any]:
 def _gradient_shapes(
     cotangents: Any, y: Any, x: Any, first: Any, weights: Any, *flags: Any
 ) -> list[torch.Tensor]:
-    return [each.new_empty(each.shape) for each in (x, *_listed(first), *weights)]
+    return [each.new_empty(each.shape) for each in (x, *_as_list(first), *weights)]
 
 
 def _run_backward(name: str) -> Callable[..., list[torch.Tensor]]:
@@ -113,7 +113,7 @@ def _run_backward(name: str) -> Callable[..., list[torch.Tensor]]:
         cotangents: Sequence[torch.Tensor], y: Any, x: Any, first: Any, weights: Any, *flags: Any
     ) -> list[torch.Tensor]:
         with torch.enable_grad():
-            begin = [each.detach().requires_grad_() for each in _listed(first)]
+            begin = [each.detach().requires_grad_() for each in _as_list(first)]
             x, *weights = (each.detach().requires_grad_() for each in (x, *weights))
             made = own(x, begin if name == "lstm" else begin[0], weights, *flags)
             found = torch.autograd.grad(made, [x, *begin, *weights], list(cotangents))

@@ -27,7 +27,7 @@ def trace_whole() -> None:
     torch._dynamo.config.allow_rnn = True
     handlers = TorchInGraphFunctionVariable._get_handlers()
     for name in LAYERS:
-        handlers[getattr(torch._C._VariableFunctions, name)] = _handler(_traced(name))
+        handlers[getattr(torch._C._VariableFunctions, name)] = _handler(_layer_function(name))
 
 
 def _handler(traced: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,7 +41,7 @@ def _handler(traced: Callable[..., Any]) -> Callable[..., Any]:
     return handler
 
 
-def _traced(name: str) -> Callable[..., Any]:
+def _layer_function(name: str) -> Callable[..., Any]:
     operator = getattr(torch.ops.anydim, name)
 
     def traced(

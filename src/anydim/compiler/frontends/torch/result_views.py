@@ -36,7 +36,7 @@ class ResultView:
     others: tuple[torch.fx.Node, ...]
     call: Callable[..., torch.Tensor]
 
-    def made(self, root: torch.Tensor, others: Sequence[Any]) -> torch.Tensor:
+    def make(self, root: torch.Tensor, others: Sequence[Any]) -> torch.Tensor:
         """The view of a root."""
         return self.call(root, *others)
 
@@ -61,7 +61,7 @@ def result_view(
     graph = torch.fx.Graph()
     made = {root: graph.placeholder("root")}
     others: list[torch.fx.Node] = []
-    graph.output(_copied(result, graph, made, others))
+    graph.output(_copy_view(result, graph, made, others))
     if given.op != "placeholder":
         _expect_layout(root)
     module = torch.fx.GraphModule(torch.nn.Module(), graph)
@@ -112,7 +112,7 @@ def _is_view(node: Any) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and bool(node.target.is_view)
 
 
-def _copied(
+def _copy_view(
     node: torch.fx.Node, graph: torch.fx.Graph, made: dict[Any, Any], others: list[torch.fx.Node]
 ) -> torch.fx.Node:
     """A view or a size in another graph, with what it reads; placeholders become its own."""
@@ -126,6 +126,6 @@ def _copied(
     if not (_is_view(node) or is_number) or node.meta.get("unbacked_bindings"):
         raise Refused("a size that the graph computes")
     for each in node.all_input_nodes:
-        _copied(each, graph, made, others)
+        _copy_view(each, graph, made, others)
     made[node] = graph.node_copy(node, made.__getitem__)
     return made[node]

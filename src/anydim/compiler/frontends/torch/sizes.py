@@ -130,14 +130,14 @@ def size_of(expression: Any, symbols: dict[str, Size]) -> Size:
             raise Refused(f"the size {expression.name} is used before it is computed")
         return symbols[expression.name]
     if kind in _ROUNDED:
-        return _rounded(kind, expression.args[0], symbols)
+        return _round_ratio(kind, expression.args[0], symbols)
     row = _INTEGERS.get(kind)
     if row is None:
         raise Refused(f"the size expression {expression}")
     return row(*(size_of(each, symbols) for each in expression.args))
 
 
-def _rounded(kind: str, expression: Any, symbols: dict[str, Size]) -> Size:
+def _round_ratio(kind: str, expression: Any, symbols: dict[str, Size]) -> Size:
     """A quotient that is rounded: of two integers, or of one and a number of few bits."""
     above, below = _ratio(expression, symbols)
     if kind == "CeilToInt":
@@ -184,7 +184,7 @@ def number_of(g: TorchBuilder, expression: Any) -> Value:
     if expression.is_Symbol and expression.name in g.scalars:
         return g.scalars[expression.name]
     if kind in RELATIONS:
-        return _compared(g, RELATIONS[kind], *(number_of(g, each) for each in expression.args))
+        return _compare(g, RELATIONS[kind], *(number_of(g, each) for each in expression.args))
     if expression.is_integer or kind.startswith("BitwiseFn"):
         try:
             return g.scalar(size_of(expression, g.symbols), int64)
@@ -206,7 +206,7 @@ def number_of(g: TorchBuilder, expression: Any) -> Value:
     return total
 
 
-def _compared(g: TorchBuilder, relation: str, left: Value, right: Value) -> Value:
+def _compare(g: TorchBuilder, relation: str, left: Value, right: Value) -> Value:
     """A relation, of integers in integers."""
     if left.dtype != right.dtype:
         left, right = (g.as_type(each, float64) for each in (left, right))

@@ -55,7 +55,7 @@ class Naming:
             low, high = self.range_of(symbol)
             given = self.program.dims.get(name)
             if given is not None:
-                low, high = _narrowed(name, (low, high), given)
+                low, high = _narrow_bounds(name, (low, high), given)
             self.builder.symbols[symbol.name] = self.builder.dim(name, low, high)
 
     def _numbers(self, placeholders: Sequence[Any]) -> set[str]:
@@ -104,7 +104,7 @@ def _whole(bound: Any) -> int | None:
     return number if abs(number) < _LARGEST else None
 
 
-def _narrowed(name: str, own: tuple[int, int | None], given: Dim) -> tuple[int, int | None]:
+def _narrow_bounds(name: str, own: tuple[int, int | None], given: Dim) -> tuple[int, int | None]:
     """Bounds that the user gave, which the program must allow."""
     low, high = own
     too_low = given.lo < low

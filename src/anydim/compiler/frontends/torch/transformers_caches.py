@@ -17,7 +17,7 @@ def register_caches(module: Any) -> None:
 
     The functions are those of transformers. What they register stays known to the process.
     """
-    for model in _pretrained(module):
+    for model in _pretrained_models(module):
         for path, name in _EXPORTERS:
             try:
                 function = getattr(import_module(path), name)
@@ -34,11 +34,11 @@ def keeps_window(module: Any) -> bool:
     """
     return any(
         getattr(model.config, "use_cache", False) and getattr(model.config, "sliding_window", None)
-        for model in _pretrained(module)
+        for model in _pretrained_models(module)
     )
 
 
-def _pretrained(module: Any) -> Iterator[Any]:
+def _pretrained_models(module: Any) -> Iterator[Any]:
     """The models of transformers in a module, itself included; imports nothing."""
     modules = getattr(module, "modules", None)
     for each in () if modules is None else modules():

@@ -41,7 +41,7 @@ def scaled_dot_product(
         mask = _with_heads(g, whole)
     if mask is not None and mask.dtype != boolean:
         mask = g.as_type(mask, query.dtype)
-    made = _attended(g, (query, key, value), mask, causal, scale)
+    made = _attend(g, (query, key, value), mask, causal, scale)
     return made if rank == 4 else g.reshape(made, shape=(*lead, *made.shape[-2:]))
 
 
@@ -54,7 +54,7 @@ def _of_equal_batches(
     """
     first = -3 if enable_gqa and len(given[0].shape) > 2 else -2
     if first == -3:
-        given = _grouped(g, *given)
+        given = _match_heads(g, *given)
     lead = g.broadcast_shape(*(each.shape[:first] for each in given))
     query, key, value = (
         g.expand(each, shape=(*lead, *each.shape[first:])) if each.shape[:first] != lead else each
@@ -63,18 +63,18 @@ def _of_equal_batches(
     return query, key, value
 
 
-def _grouped(g: TorchBuilder, query: Value, key: Value, value: Value) -> list[Value]:
+def _match_heads(g: TorchBuilder, query: Value, key: Value, value: Value) -> list[Value]:
     """Keys and values of the same number of heads, which divides that of the queries."""
     heads = query.shape[-3]
     for name, each in (("keys", key), ("values", value)):
         own = maximum(each.shape[-3], 1)
         g.require(heads % own, "==", 0, f"the heads of {name} divide those of queries")
     if not g.proved(key.shape[-3], "==", value.shape[-3]):
-        key, value = (_repeated(g, each, heads) for each in (key, value))
+        key, value = (_repeat_heads(g, each, heads) for each in (key, value))
     return [query, key, value]
 
 
-def _repeated(g: TorchBuilder, value: Value, heads: Size) -> Value:
+def _repeat_heads(g: TorchBuilder, value: Value, heads: Size) -> Value:
     """Each head repeated to a number of heads."""
     *lead, own, rows, depth = value.shape
     group = heads // maximum(own, 1)
@@ -83,7 +83,7 @@ def _repeated(g: TorchBuilder, value: Value, heads: Size) -> Value:
     return g.reshape(whole, shape=(*lead, heads, rows, depth))
 
 
-def _attended(
+def _attend(
     g: TorchBuilder, given: tuple[Value, Value, Value], mask: Value | None, causal: bool,
     scale: float | None,
 ) -> Value:  # fmt: skip
@@ -99,8 +99,10 @@ def _attended(
     if mask is not None and operands.grouped:
         mask = _by_groups(g, mask, shape)
     raw = Value(g, scores_of(call, operands, number, shape))
-    scores = _masked(g, raw, mask, causal)
-    shares = g.softmax(scores, axis=-1) if mask is None else g.defined("masked_softmax", scores)
+    scores = _mask_scores(g, raw, mask, causal)
+    shares = (
+        g.softmax(scores, axis=-1) if mask is None else g.call_definition("masked_softmax", scores)
+    )
     return Value(g, weighted_values(call, shares.name, operands, flat=False))
 
 
@@ -117,7 +119,7 @@ def _by_groups(g: TorchBuilder, mask: Value, parts: Sequence[Size]) -> Value:
     return g.reshape(mask, shape=(*lead, kept, group, rows, columns))
 
 
-def _masked(g: TorchBuilder, scores: Value, mask: Value | None, causal: bool) -> Value:
+def _mask_scores(g: TorchBuilder, scores: Value, mask: Value | None, causal: bool) -> Value:
     """Scores with a mask: a bool mask selects, another one is added."""
     lowest = g.scalar(float("-inf"), scores.dtype)
     if causal:

@@ -15,7 +15,7 @@ from anydim.compiler.frontends.torch.complex_values import (
     Complex,
     as_complex,
     is_complex,
-    joined,
+    join_parts,
     part_of,
     split,
 )
@@ -85,7 +85,7 @@ def divide(g: TorchBuilder, a: Any, b: Any) -> Complex:
     """Scaled by the larger part of the divisor, so that squares do not overflow."""
     if not is_complex(b):
         return Complex(elementwise.divide(g, a.real, b), elementwise.divide(g, a.imag, b))
-    real, imag = g.worked(b.real, b.imag)
+    real, imag = g.to_working(b.real, b.imag)
     most = g.maximum(g.abs(real), g.abs(imag))
     scale = g.where(g.equal(most, 0), g.scalar(1, most.dtype), most)
     real, imag = g.div(real, scale), g.div(imag, scale)
@@ -111,7 +111,7 @@ def angle(g: TorchBuilder, x: Complex) -> Value:
 
 
 def polar(g: TorchBuilder, size: Value, turn: Value) -> Complex:
-    size, turn = g.worked(size, turn)
+    size, turn = g.to_working(size, turn)
     return Complex(g.mul(size, g.cos(turn)), g.mul(size, g.sin(turn)))
 
 
@@ -153,7 +153,7 @@ def added_product(
     return _ADD(g, made, bias if is_number(beta, 1) else _times(g, bias, beta))
 
 
-def converted(g: TorchBuilder, x: Any, *_: Any, **__: Any) -> Any:
+def convert(g: TorchBuilder, x: Any, *_: Any, **__: Any) -> Any:
     """Complex numbers become real ones without their imaginary parts, and false if they are 0."""
     if g.is_complex:
         return as_complex(g, x)
@@ -162,7 +162,7 @@ def converted(g: TorchBuilder, x: Any, *_: Any, **__: Any) -> Any:
     return unequal(g, x, 0) if g.result == boolean else x.real
 
 
-def added(name: str) -> Build:
+def add_scaled(name: str) -> Build:
     """a + alpha * b, or a - alpha * b."""
     row = by_part(name, 0, 1)
 
@@ -176,7 +176,7 @@ def added(name: str) -> Build:
 
 
 def reversed_subtraction(g: TorchBuilder, a: Any, b: Any, alpha: Any = 1) -> Any:
-    return added("sub.Tensor")(g, b, a, alpha)
+    return add_scaled("sub.Tensor")(g, b, a, alpha)
 
 
 def pair(g: TorchBuilder, real: Value, imag: Value) -> Complex:
@@ -193,7 +193,7 @@ def transform(
     g: TorchBuilder, x: Complex, dims: Sequence[int], normalisation: int, forward: bool
 ) -> Complex:
     """Of complex numbers along axes, or the inverse."""
-    return _scaled(g, _along(g, x, dims, forward), dims, x.shape, normalisation, forward)
+    return _normalise(g, _along(g, x, dims, forward), dims, x.shape, normalisation, forward)
 
 
 def real_transform(
@@ -201,10 +201,10 @@ def real_transform(
 ) -> Complex:
     """Of real numbers; with `onesided`, half of the frequencies of the last of the axes."""
     *others, last = (dim % len(x.shape) for dim in dims)
-    (own,) = g.worked(x)
+    (own,) = g.to_working(x)
     values = g.unsqueeze(own, axes=(len(x.shape),))
     made = split(g, g.dft(values, length=x.shape[last], axis=last, onesided=onesided))
-    return _scaled(g, _along(g, made, others, True), dims, x.shape, normalisation, True)
+    return _normalise(g, _along(g, made, others, True), dims, x.shape, normalisation, True)
 
 
 def real_inverse(
@@ -212,7 +212,7 @@ def real_inverse(
 ) -> Value:
     """The inverse with a real result, from half of the frequencies of the last of the axes."""
     *others, last = (dim % len(x.shape) for dim in dims)
-    pairs = joined(g, _along(g, x, others, False))
+    pairs = join_parts(g, _along(g, x, others, False))
     made = g.dft(pairs, length=length, axis=last, inverse=True, onesided=True)[..., 0]
     factor = _factor(g, dims, made.shape, normalisation, False)
     return made if factor is None else g.mul(made, factor)
@@ -222,14 +222,14 @@ def _along(g: TorchBuilder, x: Complex, dims: Sequence[int], forward: bool) -> C
     """Transforms along axes one after the other; inverse ones are divided by the counts."""
     if not dims:
         return x
-    pairs = joined(g, x)
+    pairs = join_parts(g, x)
     for dim in dims:
         axis = dim % len(x.shape)
         pairs = g.dft(pairs, length=x.shape[axis], axis=axis, inverse=not forward)
     return split(g, pairs)
 
 
-def _scaled(
+def _normalise(
     g: TorchBuilder, x: Complex, dims: Sequence[int], shape: Sequence[Size], normalisation: int,
     forward: bool,
 ) -> Complex:  # fmt: skip
@@ -280,7 +280,7 @@ ROWS: dict[str, Build] = {
     **{name: bilinear(name) for name in (
         "mul.Tensor", "mul.Scalar", "mm.default", "bmm.default", "mv.default", "dot.default",
         "matmul.default")},
-    **{name: added(name) for name in ("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar")},
+    **{name: add_scaled(name) for name in ("add.Tensor", "add.Scalar", "sub.Tensor", "sub.Scalar")},
     "rsub.Scalar": reversed_subtraction, "rsub.Tensor": reversed_subtraction,
     "div.Tensor": divide, "div.Scalar": divide, "reciprocal.default": reciprocal,
     "addmm.default": added_product, "addmv.default": added_product,
@@ -288,9 +288,9 @@ ROWS: dict[str, Build] = {
     "abs.default": absolute, "angle.default": angle, "polar.default": polar,
     "exp.default": exponential, "log.default": logarithm, "pow.Tensor_Scalar": square,
     "eq.Tensor": equal, "eq.Scalar": equal, "ne.Tensor": unequal, "ne.Scalar": unequal,
-    "_to_copy.default": converted, "to.dtype": converted, "complex.default": pair,
-    "prims.convert_element_type.default": converted,
-    "view_as_real.default": joined, "view_as_complex.default": split,
+    "_to_copy.default": convert, "to.dtype": convert, "complex.default": pair,
+    "prims.convert_element_type.default": convert,
+    "view_as_real.default": join_parts, "view_as_complex.default": split,
     "_fft_c2c.default": transform, "_fft_r2c.default": real_transform,
     "_fft_c2r.default": real_inverse,
 }  # fmt: skip

@@ -75,7 +75,7 @@ def per_axis(numbers: int | Numbers, rank: int) -> tuple[int, ...]:
 # ---- pooling -----------------------------------------------------------------------------------
 
 
-def batched(g: TorchBuilder, x: Value, rank: int) -> tuple[Value, tuple[Size, ...]]:
+def to_batch(g: TorchBuilder, x: Value, rank: int) -> tuple[Value, tuple[Size, ...]]:
     """x as [batch, channels, ...], and its leading axes."""
     lead = x.shape[:-rank]
     if len(lead) == 2:
@@ -83,7 +83,7 @@ def batched(g: TorchBuilder, x: Value, rank: int) -> tuple[Value, tuple[Size, ..
     return g.reshape(x, shape=(1, product(lead), *x.shape[-rank:])), lead
 
 
-def unbatched(g: TorchBuilder, value: Value, lead: tuple[Size, ...]) -> Value:
+def from_batch(g: TorchBuilder, value: Value, lead: tuple[Size, ...]) -> Value:
     if len(lead) == 2:
         return value
     return g.reshape(value, shape=(*lead, *value.shape[2:]))
@@ -95,14 +95,14 @@ def average_pool(rank: int) -> Build:
         ceil_mode: bool = False, count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Value:  # fmt: skip
-        (x,) = g.worked(x)
-        own, lead = batched(g, x, rank)
+        (x,) = g.to_working(x)
+        own, lead = to_batch(g, x, rank)
         kernel, padding = per_axis(kernel, rank), per_axis(padding, rank)
         strides = per_axis(stride, rank) if stride else kernel
         whole = divisor_override and x.dtype.is_integer
         own = g.cast(own, to=float64) if whole else own
         if divisor_override and ceil_mode:  # zeros, so that every window is whole
-            own = _completed(g, own, kernel, strides, padding)
+            own = _pad_last_window(g, own, kernel, strides, padding)
         made = g.average_pool(
             own, kernel=kernel, strides=strides, pads=(*padding, *padding),
             ceil=ceil_mode and not divisor_override,
@@ -112,12 +112,12 @@ def average_pool(rank: int) -> Build:
             made = g.mul(made, float(math.prod(kernel)) / divisor_override)
         if whole:  # 2**-40: a rounded mean of integers stays above the quotient that it is
             made = g.trunc(g.mul(made, 1 + 2.0**-40))
-        return unbatched(g, g.as_type(made, x.dtype), lead)
+        return from_batch(g, g.as_type(made, x.dtype), lead)
 
     return build
 
 
-def _completed(
+def _pad_last_window(
     g: TorchBuilder, x: Value, kernel: tuple[int, ...], strides: tuple[int, ...],
     padding: tuple[int, ...],
 ) -> Value:  # fmt: skip
@@ -136,7 +136,7 @@ def max_pool(rank: int, indices: bool = True) -> Build:
         g: TorchBuilder, x: Value, kernel: Numbers, stride: Numbers = (), padding: Numbers = 0,
         dilation: Numbers = 1, ceil_mode: bool = False,
     ) -> Any:  # fmt: skip
-        own, lead = batched(g, x, rank)
+        own, lead = to_batch(g, x, rank)
         kernel, padding = per_axis(kernel, rank), per_axis(padding, rank)
         wanted = indices and g.is_used(1)
         made = g.max_pool(
@@ -145,10 +145,10 @@ def max_pool(rank: int, indices: bool = True) -> Build:
             indices=wanted,
         )  # fmt: skip
         if not wanted:
-            return unbatched(g, made, lead)
+            return from_batch(g, made, lead)
         plane = g.scalar(product(own.shape[2:]), int64)
         places = g.mod(made[1], g.maximum(plane, 1))
-        return [unbatched(g, made[0], lead), unbatched(g, places, lead)]
+        return [from_batch(g, made[0], lead), from_batch(g, places, lead)]
 
     return build
 
@@ -157,7 +157,7 @@ def adaptive_average(rank: int) -> Build:
     """Means of windows that cover the axis: an axis after the other, since windows are boxes."""
 
     def build(g: TorchBuilder, x: Value, sizes: Sizes) -> Value:
-        (x,) = g.worked(x)
+        (x,) = g.to_working(x)
         by_axis = {axis: as_size(size) for axis, size in enumerate(sizes, len(x.shape) - rank)}
         whole = tuple(axis for axis, size in by_axis.items() if size.constant == 1)
         if whole:
@@ -201,10 +201,10 @@ def fractional_max(rank: int) -> Build:
             for size, width, count, column in zip(plane, kernel, sizes, columns)
         ]
         missing = 3 - rank
-        starts = [g.filled((rows, 1), 0, int64)] * missing + starts
+        starts = [g.fill_shape((rows, 1), 0, int64)] * missing + starts
         whole = g.reshape(x, shape=(rows, *(1,) * missing, *plane))
         widths = dict(zip("KLM", (*(1,) * missing, *kernel)))
-        made = g.defined("max_of_boxes", whole, *starts, **widths)
+        made = g.call_definition("max_of_boxes", whole, *starts, **widths)
         return [g.reshape(each, shape=(*lead, *sizes)) for each in made]
 
     return build
@@ -228,7 +228,7 @@ def along(g: TorchBuilder, name: str, x: Value, axis: int, **sizes: Size) -> Val
     """A definition of [rows, n, columns] applied along an axis."""
     before, after = product(x.shape[:axis]), product(x.shape[axis + 1 :])
     parts = g.reshape(x, shape=(before, x.shape[axis], after))
-    made = g.defined(name, parts, **sizes)
+    made = g.call_definition(name, parts, **sizes)
     return g.reshape(made, shape=(*x.shape[:axis], made.shape[1], *x.shape[axis + 1 :]))
 
 
@@ -238,7 +238,7 @@ def max_unpool(rank: int) -> Build:
         lead = x.shape[:-rank]
         plane = product(sizes)
         flat = (product(lead), product(x.shape[-rank:]))
-        zeros = g.filled((flat[0], plane), 0, x.dtype)
+        zeros = g.fill_shape((flat[0], plane), 0, x.dtype)
         places, own = (g.reshape(each, shape=flat) for each in (indices, x))
         made = g.scatter_elements(zeros, places, own, axis=1, from_end=False)
         return g.reshape(made, shape=(*lead, *sizes))
@@ -254,7 +254,7 @@ def upsample(mode: str, coordinates: str = "half_pixel", **own: Any) -> Build:
 
     def build(g: TorchBuilder, x: Value, sizes: Sizes, *rest: Any) -> Value:
         rank = len(sizes)
-        corners, scales = _resampled(rest, mode, rank)
+        corners, scales = _read_scales(rest, mode, rank)
         where = "align_corners" if corners else coordinates
         given = [None if scale is None else float(scale) for scale in scales]
         attributes: dict[str, Any] = {}
@@ -262,7 +262,7 @@ def upsample(mode: str, coordinates: str = "half_pixel", **own: Any) -> Build:
             if any(scale is None for scale in given):
                 raise Refused("a scale for some axes only")
             attributes["scales"] = (1.0, 1.0, *given)
-        (x,) = g.worked(x) if x.dtype.is_float else (x,)
+        (x,) = g.to_working(x) if x.dtype.is_float else (x,)
         return g.resize(
             x, sizes=(*x.shape[:2], *sizes), mode=mode, coordinates=where, **attributes, **own
         )
@@ -270,7 +270,7 @@ def upsample(mode: str, coordinates: str = "half_pixel", **own: Any) -> Build:
     return build
 
 
-def _resampled(rest: Sequence[Any], mode: str, rank: int) -> tuple[bool, list[Any]]:
+def _read_scales(rest: Sequence[Any], mode: str, rank: int) -> tuple[bool, list[Any]]:
     """(align_corners, scales) of the arguments after the sizes."""
     corners = mode != "nearest" and bool(rest[0])
     scales = list(rest[0 if mode == "nearest" else 1 :])
@@ -283,7 +283,7 @@ def grid_sample(
     g: TorchBuilder, x: Value, grid: Value, mode: int, padding: int, corners: bool
 ) -> Value:
     """Modes are numbers: bilinear, nearest, bicubic; zeros, border, reflection."""
-    x, grid = g.worked(x, grid)
+    x, grid = g.to_working(x, grid)
     return g.grid_sample(
         x, grid, mode=("linear", "nearest", "cubic")[mode],
         padding=("zeros", "border", "reflection")[padding], corners=corners,
@@ -298,7 +298,7 @@ def columns(
     g: TorchBuilder, x: Value, kernel: Numbers, dilation: Numbers, padding: Numbers, stride: Numbers
 ) -> Value:
     """Windows of an image as columns: [batch, channels * kernel, positions]."""
-    own, lead = batched(g, x, 2)
+    own, lead = to_batch(g, x, 2)
     kernel, dilation, padding, stride = (
         per_axis(n, 2) for n in (kernel, dilation, padding, stride)
     )

@@ -19,12 +19,12 @@ from anydim.sizes import Size, as_size, ceil_div, maximum
 def full(g: TorchBuilder, shape: Sizes, value: Number | Value, **_: Any) -> Value:
     if isinstance(value, Value):
         return g.expand(g.as_type(value, g.result), shape=tuple(shape))
-    return g.filled(shape, value, g.result)
+    return g.fill_shape(shape, value, g.result)
 
 
-def filled(number: int) -> Build:
+def filled_with(number: int) -> Build:
     def build(g: TorchBuilder, shape: Sizes, *_: Any, **__: Any) -> Value:
-        return g.filled(shape, number, g.result)
+        return g.fill_shape(shape, number, g.result)
 
     return build
 
@@ -52,9 +52,9 @@ def arange(
             return g.as_type(whole, g.result)
     if all(isinstance(each, (int, float)) for each in numbers):
         first, last, by = numbers
-        return _stepped(g, first, by, as_size(max(0, math.ceil((last - first) / by))))
+        return _steps(g, first, by, as_size(max(0, math.ceil((last - first) / by))))
     begin, stop, pace = (g.operand(each, float64) for each in numbers)
-    size = g.found(g.maximum(g.ceil(g.div(g.sub(stop, begin), pace)), 0.0), "count")
+    size = g.find_size(g.maximum(g.ceil(g.div(g.sub(stop, begin), pace)), 0.0), "count")
     steps = g.mul(g.positions(size, float64), pace)
     return g.as_type(g.add(steps, begin), g.result)
 
@@ -64,7 +64,7 @@ def _count(span: Size, step: int) -> Size:
     return maximum(ceil_div(span, step) if step > 0 else ceil_div(-span, -step), 0)
 
 
-def _stepped(g: TorchBuilder, start: float, step: float, count: Size) -> Value:
+def _steps(g: TorchBuilder, start: float, step: float, count: Size) -> Value:
     if g.result.is_integer:
         return g.as_type(
             g.range(start=int(start), step=int(step), count=count, dtype=int64), g.result
@@ -214,7 +214,7 @@ def permutation(g: TorchBuilder, count: int | Size, **_: Any) -> Value:
 def dropout(g: TorchBuilder, x: Value, p: float, train: bool | None = True) -> list[Value]:
     """(x without dropped elements, which are kept)."""
     if not train or not p:
-        return [x, g.filled(x.shape, True, boolean)]
+        return [x, g.fill_shape(x.shape, True, boolean)]
     kept = g.greater_equal(uniform(g, x.shape), float(p))
     scale = 0.0 if p == 1 else 1 / (1 - p)
     return [g.mul(g.where(kept, x, g.scalar(0, x.dtype)), g.scalar(scale, x.dtype)), kept]
@@ -222,13 +222,13 @@ def dropout(g: TorchBuilder, x: Value, p: float, train: bool | None = True) -> l
 
 ROWS: dict[str, Build] = {
     "full.default": full, "full_like.default": like(full), "new_full.default": anew(full),
-    "zeros.default": filled(0), "ones.default": filled(1),
-    "zeros_like.default": like(filled(0)), "ones_like.default": like(filled(1)),
-    "new_zeros.default": anew(filled(0)), "new_ones.default": anew(filled(1)),
-    "fill.Scalar": like(full), "fill.Tensor": like(full), "zero.default": like(filled(0)),
-    "empty.memory_format": filled(0), "empty_strided.default": filled(0),
-    "empty_permuted.default": filled(0), "empty_like.default": like(filled(0)),
-    "new_empty.default": anew(filled(0)), "new_empty_strided.default": anew(filled(0)),
+    "zeros.default": filled_with(0), "ones.default": filled_with(1),
+    "zeros_like.default": like(filled_with(0)), "ones_like.default": like(filled_with(1)),
+    "new_zeros.default": anew(filled_with(0)), "new_ones.default": anew(filled_with(1)),
+    "fill.Scalar": like(full), "fill.Tensor": like(full), "zero.default": like(filled_with(0)),
+    "empty.memory_format": filled_with(0), "empty_strided.default": filled_with(0),
+    "empty_permuted.default": filled_with(0), "empty_like.default": like(filled_with(0)),
+    "new_empty.default": anew(filled_with(0)), "new_empty_strided.default": anew(filled_with(0)),
     "scalar_tensor.default": scalar_tensor,
     "arange.default": lambda g, end, **_: arange(g, 0, end),
     "arange.start": arange, "arange.start_step": arange,
@@ -244,7 +244,7 @@ ROWS: dict[str, Build] = {
     "normal.Tensor_Tensor": normal_around, "normal.Tensor_float": normal_around,
     "normal.float_Tensor": normal_around, "normal.float_float": normal_around,
     "normal_functional.default": lambda g, x, mean=0.0, std=1.0, **_: normal_around(
-        g, g.filled(x.shape, float(mean), float32), float(std)),
+        g, g.fill_shape(x.shape, float(mean), float32), float(std)),
     "randint.default": lambda g, high, shape, **_: integers(g, 0, high, shape),
     "randint.low": integers,
     "randint_like.default": lambda g, x, high, **_: integers(g, 0, high, x.shape),

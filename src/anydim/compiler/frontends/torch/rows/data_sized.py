@@ -36,7 +36,7 @@ def masked_scatter(g: TorchBuilder, x: Value, mask: Value, source: Value) -> Val
 def item(g: TorchBuilder, x: Value) -> Any:
     """The only element: a dim for integers, else a scalar."""
     one = g.reshape(x, shape=())
-    return g.found_any(one, "item") if x.dtype.is_integer else one
+    return g.find_any_size(one, "item") if x.dtype.is_integer else one
 
 
 def repeat_interleave(
@@ -47,10 +47,12 @@ def repeat_interleave(
     ends = g.cum_sum(g.as_type(repeats, int64), axis=0)
     if output_size is None:
         total = g.reduce_sum(g.as_type(repeats, int64), axes=(0,))
-        output_size = g.found(total, "count")
+        output_size = g.find_size(total, "count")
     size = as_size(output_size)
-    zeros = g.filled((size + 1,), 0, int64)
-    marks = g.scatter_elements(zeros, ends, g.filled(ends.shape, 1, int64), axis=0, reduction="add")
+    zeros = g.fill_shape((size + 1,), 0, int64)
+    marks = g.scatter_elements(
+        zeros, ends, g.fill_shape(ends.shape, 1, int64), axis=0, reduction="add"
+    )
     places = g.slice(marks, starts=(0,), ends=(size,), axes=(0,))
     return g.cum_sum(places, axis=0)
 
@@ -90,7 +92,7 @@ def unique_consecutive(
     places = g.sub(g.cum_sum(g.cast(starts, to=int64), axis=0), 1)
     count = values.shape[axis]
     numbers = g.scatter_elements(
-        g.filled((count,), 0, int64), places, g.filled((extent,), 1, int64), axis=0,
+        g.fill_shape((count,), 0, int64), places, g.fill_shape((extent,), 1, int64), axis=0,
         reduction="add",
     )  # fmt: skip
     return [values, g.reshape(places, shape=x.shape) if dim is None else places, numbers]
@@ -103,9 +105,9 @@ def bincount(
     own = g.as_type(x, int64)
     padded = g.pad(own, g.scalar(-1, int64), before=(0,), after=(1,))
     most = g.add(g.reduce_max(padded, axes=(0,)), 1)
-    size = g.found(g.maximum(most, g.scalar(as_size(minimum), int64)), "count")
-    updates = g.filled(x.shape, 1, int64) if weights is None else g.as_type(weights, g.result)
-    zeros = g.filled((size,), 0, updates.dtype)
+    size = g.find_size(g.maximum(most, g.scalar(as_size(minimum), int64)), "count")
+    updates = g.fill_shape(x.shape, 1, int64) if weights is None else g.as_type(weights, g.result)
+    zeros = g.fill_shape((size,), 0, updates.dtype)
     return g.scatter_elements(zeros, own, updates, axis=0, reduction="add", from_end=False)
 
 
@@ -118,7 +120,7 @@ def nonzero_static(g: TorchBuilder, x: Value, *, size: int | Size, fill_value: i
 
 def histogram(g: TorchBuilder, x: Value, bins: int = 100, low: float = 0, high: float = 0) -> Value:
     """Counts of equal bins; without bounds, between the smallest and the largest element."""
-    (own,) = g.worked(g.flat(x))
+    (own,) = g.to_working(g.flat(x))
     first, last = g.scalar(low, own.dtype), g.scalar(high, own.dtype)
     if low == high:
         first, last = g.reduce_min(own, axes=(0,)), g.reduce_max(own, axes=(0,))
@@ -128,7 +130,7 @@ def histogram(g: TorchBuilder, x: Value, bins: int = 100, low: float = 0, high: 
     inside = g.logical_and(g.greater_equal(own, first), g.less_equal(own, last))
     place = g.floor(g.div(g.mul(g.sub(own, first), float(bins)), g.sub(last, first)))
     place = g.minimum(g.where(inside, place, g.scalar(0, own.dtype)), float(bins - 1))
-    zeros = g.filled((bins,), 0, g.result)
+    zeros = g.fill_shape((bins,), 0, g.result)
     return g.scatter_elements(zeros, g.cast(place, to=int64), g.cast(inside, to=g.result), axis=0,
                               reduction="add")  # fmt: skip
 

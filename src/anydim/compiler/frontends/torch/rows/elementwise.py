@@ -19,7 +19,7 @@ def unary(name: str) -> Build:
     """A function of one tensor, in the type of the result."""
 
     def build(g: TorchBuilder, x: Value, **_: Any) -> Value:
-        (x,) = g.worked(x)
+        (x,) = g.to_working(x)
         return getattr(g, name)(x)
 
     return build
@@ -29,7 +29,7 @@ def rounding(name: str) -> Build:
     """Integers are rounded already."""
 
     def build(g: TorchBuilder, x: Value) -> Value:
-        return getattr(g, name)(g.worked(x)[0]) if x.dtype.is_float else g.identity(x)
+        return getattr(g, name)(g.to_working(x)[0]) if x.dtype.is_float else g.identity(x)
 
     return build
 
@@ -39,13 +39,13 @@ def binary(name: str, of_bool: str = "") -> Build:
 
     def build(g: TorchBuilder, a: Operand, b: Operand) -> Value:
         own = of_bool if g.result == boolean and of_bool else name
-        a, b = g.worked(a, b)
+        a, b = g.to_working(a, b)
         return getattr(g, own)(a, b)
 
     return build
 
 
-def compared(name: str) -> Build:
+def comparison(name: str) -> Build:
     """A comparison, in the common type of the operands."""
 
     def build(g: TorchBuilder, a: Operand, b: Operand) -> Value:
@@ -86,14 +86,14 @@ def shift(name: str) -> Build:
 # ---- arithmetic --------------------------------------------------------------------------------
 
 
-def scaled(name: str) -> Build:
+def add_scaled(name: str) -> Build:
     """a + alpha * b, or a - alpha * b."""
 
     def build(g: TorchBuilder, a: Operand, b: Operand, alpha: Operand = 1) -> Value:
         if g.result == boolean:
             a, b = (g.operand(value, boolean) for value in (a, b))
             return g.logical_or(a, g.logical_and(b, g.operand(alpha, boolean)))
-        a, b = g.worked(a, b)
+        a, b = g.to_working(a, b)
         if isinstance(alpha, (Value, Size)) or alpha != 1:
             b = g.mul(b, g.operand(alpha, b.dtype))
         return getattr(g, name)(a, b)
@@ -102,7 +102,7 @@ def scaled(name: str) -> Build:
 
 
 def reversed_subtraction(g: TorchBuilder, a: Value, b: Operand, alpha: Operand = 1) -> Value:
-    return scaled("sub")(g, b, a, alpha)
+    return add_scaled("sub")(g, b, a, alpha)
 
 
 def divide(g: TorchBuilder, a: Operand, b: Operand, rounding_mode: str | None = None) -> Value:
@@ -110,7 +110,7 @@ def divide(g: TorchBuilder, a: Operand, b: Operand, rounding_mode: str | None = 
     if rounding_mode == "floor":
         return floor_divide(g, a, b)
     _require_divisor(g, a, b)
-    a, b = g.worked(a, b)
+    a, b = g.to_working(a, b)
     if rounding_mode is None:
         return g.div(a, b)
     return g.trunc(g.div(a, b)) if a.dtype.is_float else g.div(a, b)
@@ -119,7 +119,7 @@ def divide(g: TorchBuilder, a: Operand, b: Operand, rounding_mode: str | None = 
 def floor_divide(g: TorchBuilder, a: Operand, b: Operand) -> Value:
     """The quotient of what remains after the remainder, as torch computes it for floats."""
     _require_divisor(g, a, b)
-    a, b = g.worked(a, b)
+    a, b = g.to_working(a, b)
     if not a.dtype.is_float:
         return g.floor_div(a, b)
     rest = g.fmod(a, b)
@@ -140,7 +140,7 @@ def _require_divisor(g: TorchBuilder, a: Operand, b: Operand) -> None:
 
 def remainder(g: TorchBuilder, a: Operand, b: Operand) -> Value:
     _require_divisor(g, a, b)
-    a, b = g.worked(a, b)
+    a, b = g.to_working(a, b)
     return g.mod(a, b)
 
 
@@ -149,7 +149,7 @@ def power(g: TorchBuilder, a: Operand, b: Operand) -> Value:
     if isinstance(b, float) and b.is_integer() and g.result.is_integer:
         b = int(b)
     if isinstance(b, (int, float)) and not isinstance(b, bool) and isinstance(a, Value):
-        (x,) = g.worked(a)
+        (x,) = g.to_working(a)
         if b == 2:
             return g.mul(x, x)
         if b == 3:
@@ -157,12 +157,12 @@ def power(g: TorchBuilder, a: Operand, b: Operand) -> Value:
         if b == 1:
             return g.identity(x)
         if b == 0:
-            return g.filled(x.shape, 1, x.dtype)
+            return g.fill_shape(x.shape, 1, x.dtype)
         if x.dtype.is_float and b in (0.5, -0.5, -1, -2):
             return _root_power(g, x, b)
     if isinstance(b, Size) and g.result.is_integer:
         g.require(0, "<=", b, "integers have no negative integer powers")
-    a, b = g.worked(a, b)
+    a, b = g.to_working(a, b)
     return g.pow(a, b)
 
 
@@ -189,25 +189,25 @@ def sign_bit(g: TorchBuilder, x: Value) -> Value:
     """Whether the sign bit is set: of -0 and of negative NaN too."""
     if not x.dtype.is_float:
         if x.dtype == boolean:
-            return g.filled(x.shape, False, boolean)
+            return g.fill_shape(x.shape, False, boolean)
         return g.less(g.as_type(x, int64), 0)
     return g.sign_bit(g.as_type(x, working(x.dtype)))
 
 
 def copy_sign(g: TorchBuilder, a: Operand, b: Operand) -> Value:
-    a, b = g.worked(a, b)
+    a, b = g.to_working(a, b)
     size = g.abs(a)
     return g.where(g.sign_bit(b), g.neg(size), size)
 
 
 def is_nan(g: TorchBuilder, x: Value) -> Value:
-    return g.is_nan(x) if x.dtype.is_float else g.filled(x.shape, False, boolean)
+    return g.is_nan(x) if x.dtype.is_float else g.fill_shape(x.shape, False, boolean)
 
 
 def is_infinite(negative: bool = True, positive: bool = True) -> Build:
     def build(g: TorchBuilder, x: Value) -> Value:
         if not x.dtype.is_float:
-            return g.filled(x.shape, False, boolean)
+            return g.fill_shape(x.shape, False, boolean)
         return g.is_inf(x, negative=negative, positive=positive)
 
     return build
@@ -221,7 +221,7 @@ def nan_to_num(
     import ml_dtypes
 
     most = float(ml_dtypes.finfo(x.dtype.numpy).max)
-    (own,) = g.worked(x)
+    (own,) = g.to_working(x)
     made = g.where(g.is_nan(own), g.scalar(nan or 0.0, own.dtype), own)
     for negative, limit in ((False, posinf), (True, neginf)):
         value = (-most if negative else most) if limit is None else limit
@@ -246,7 +246,7 @@ def number_extreme(name: str) -> Build:
     def build(g: TorchBuilder, a: Operand, b: Operand) -> Value:
         if not g.result.is_float:
             return extreme(name)(g, a, b)
-        a, b = g.worked(a, b)
+        a, b = g.to_working(a, b)
         shape = getattr(g, name)(a, b)
         return g.where(g.is_nan(a), b, g.where(g.is_nan(b), a, shape))
 
@@ -257,7 +257,7 @@ def clamp(
     g: TorchBuilder, x: Value, low: Operand | None = None, high: Operand | None = None
 ) -> Value:
     """Bounds are numbers or tensors; either may be None."""
-    (x,) = g.worked(x)
+    (x,) = g.to_working(x)
     if low is not None:
         x = g.maximum(x, g.operand(low, x.dtype))
     return x if high is None else g.minimum(x, g.operand(high, x.dtype))
@@ -272,11 +272,11 @@ def masked_fill(g: TorchBuilder, x: Value, mask: Value, value: Operand) -> Value
     return g.where(mask, g.operand(value, x.dtype), x)
 
 
-def fused(name: str) -> Build:
+def add_product(name: str) -> Build:
     """x + value * a * b, or x + value * a / b."""
 
     def build(g: TorchBuilder, x: Value, a: Value, b: Value, value: Operand = 1) -> Value:
-        x, a, b = g.worked(x, a, b)
+        x, a, b = g.to_working(x, a, b)
         if isinstance(value, (Value, Size)) or value != 1:
             a = g.mul(g.operand(value, a.dtype), a)
         return g.add(x, getattr(g, name)(a, b))
@@ -285,13 +285,13 @@ def fused(name: str) -> Build:
 
 
 def multiply_add(g: TorchBuilder, a: Operand, b: Operand, c: Operand) -> Value:
-    a, b, c = g.worked(a, b, c)
+    a, b, c = g.to_working(a, b, c)
     return g.add(g.mul(a, b), c)
 
 
 def interpolate(g: TorchBuilder, a: Value, b: Value, weight: Operand) -> Value:
     """a + weight * (b - a); from the nearer end, as torch does."""
-    a, b, w = g.worked(a, b, weight)
+    a, b, w = g.to_working(a, b, weight)
     away = g.sub(b, a)
     near = g.add(a, g.mul(w, away))
     far = g.sub(b, g.mul(away, g.sub(g.scalar(1, w.dtype), w)))
@@ -299,21 +299,21 @@ def interpolate(g: TorchBuilder, a: Value, b: Value, weight: Operand) -> Value:
 
 
 def log_base(scale: float) -> Build:
-    return lambda g, x: g.mul(g.log(g.as_type(g.worked(x)[0], float64)), scale)
+    return lambda g, x: g.mul(g.log(g.as_type(g.to_working(x)[0], float64)), scale)
 
 
 def exp2(g: TorchBuilder, x: Value) -> Value:
-    return g.exp(g.mul(g.as_type(g.worked(x)[0], float64), math.log(2)))
+    return g.exp(g.mul(g.as_type(g.to_working(x)[0], float64), math.log(2)))
 
 
-def converted(g: TorchBuilder, x: Value, *_: Any, **__: Any) -> Value:
+def convert(g: TorchBuilder, x: Value, *_: Any, **__: Any) -> Value:
     """The result's type is all that counts."""
     return x
 
 
 def hypot(g: TorchBuilder, a: Value, b: Value) -> Value:
     """Scaled by the larger one, so that squares do not overflow."""
-    a, b = g.worked(a, b)
+    a, b = g.to_working(a, b)
     a, b = g.abs(a), g.abs(b)
     most, least = g.maximum(a, b), g.minimum(a, b)
     ratio = g.div(least, g.where(g.equal(most, 0), g.scalar(1, most.dtype), most))
@@ -324,7 +324,7 @@ def hypot(g: TorchBuilder, a: Value, b: Value) -> Value:
 
 def angle(g: TorchBuilder, x: Value) -> Value:
     """Of real numbers: pi below 0."""
-    (x,) = g.worked(x)
+    (x,) = g.to_working(x)
     made = g.where(g.less(x, 0), g.scalar(math.pi, x.dtype), g.scalar(0, x.dtype))
     return g.where(g.is_nan(x), x, made)
 
@@ -349,13 +349,13 @@ def greatest_divisor(g: TorchBuilder, a: Operand, b: Operand) -> Value:
     values = [g.operand(value, int64) for value in (a, b)]
     shape = g.broadcast(*values)
     flat = [g.flat(g.expand(value, shape=shape)) for value in values]
-    return g.reshape(g.defined("greatest_divisor", *flat), shape=shape)
+    return g.reshape(g.call_definition("greatest_divisor", *flat), shape=shape)
 
 
 def round_decimals(g: TorchBuilder, x: Value, *, decimals: int) -> Value:
     if not decimals:
         return rounding("round")(g, x)
-    (x,) = g.worked(x)
+    (x,) = g.to_working(x)
     scale = float(10 ** abs(decimals))
     if decimals > 0:
         return g.div(g.round(g.mul(x, scale)), scale)
@@ -384,7 +384,7 @@ ROWS: dict[str, Build] = {
     **{f"{name}.default": unary(name) for name in _UNARY},
     "hardswish.default": unary("hard_swish"),
     **{f"{name}.default": rounding(name) for name in ("floor", "ceil", "round", "trunc")},
-    **{f"{theirs}.{kind}": compared(ours) for theirs, ours in _COMPARED.items()
+    **{f"{theirs}.{kind}": comparison(ours) for theirs, ours in _COMPARED.items()
        for kind in ("Tensor", "Scalar")},
     **{f"bitwise_{name}.{kind}": bitwise(name) for name in ("and", "or", "xor")
        for kind in ("Tensor", "Scalar", "Scalar_Tensor")},
@@ -396,8 +396,8 @@ ROWS: dict[str, Build] = {
        for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor", "Scalar")},
     "bitwise_not.default": bitwise("not"),
     "abs.default": absolute, "_neg_view.default": unary("neg"),
-    "add.Tensor": scaled("add"), "add.Scalar": scaled("add"),
-    "sub.Tensor": scaled("sub"), "sub.Scalar": scaled("sub"),
+    "add.Tensor": add_scaled("add"), "add.Scalar": add_scaled("add"),
+    "sub.Tensor": add_scaled("sub"), "sub.Scalar": add_scaled("sub"),
     "rsub.Tensor": reversed_subtraction, "rsub.Scalar": reversed_subtraction,
     "mul.Tensor": binary("mul", "logical_and"), "mul.Scalar": binary("mul", "logical_and"),
     "div.Tensor": divide, "div.Scalar": divide,
@@ -426,12 +426,12 @@ ROWS: dict[str, Build] = {
     "where.self": where, "where.ScalarSelf": where, "where.ScalarOther": where,
     "where.Scalar": where,
     "masked_fill.Scalar": masked_fill, "masked_fill.Tensor": masked_fill,
-    "addcmul.default": fused("mul"), "addcdiv.default": fused("div"),
+    "addcmul.default": add_product("mul"), "addcdiv.default": add_product("div"),
     "lerp.Scalar": interpolate, "lerp.Tensor": interpolate,
     "log2.default": log_base(1 / math.log(2)), "log10.default": log_base(1 / math.log(10)),
     "exp2.default": exp2,
-    "_to_copy.default": converted, "to.dtype": converted, "clone.default": converted,
-    "alias.default": converted, "detach.default": converted, "lift_fresh_copy.default": converted,
-    "contiguous.default": converted, "_conj.default": converted, "positive.default": converted,
-    "prims.convert_element_type.default": converted,
+    "_to_copy.default": convert, "to.dtype": convert, "clone.default": convert,
+    "alias.default": convert, "detach.default": convert, "lift_fresh_copy.default": convert,
+    "contiguous.default": convert, "_conj.default": convert, "positive.default": convert,
+    "prims.convert_element_type.default": convert,
 }  # fmt: skip

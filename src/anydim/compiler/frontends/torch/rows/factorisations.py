@@ -16,17 +16,17 @@ from anydim.compiler.frontends.torch.builder import Build, Number, TorchBuilder
 from anydim.sizes import Size, minimum, product, simplify
 
 
-def batched(g: TorchBuilder, name: str, *values: Value, **sizes: Any) -> list[Value]:
+def call_batched(g: TorchBuilder, name: str, *values: Value, **sizes: Any) -> list[Value]:
     """A definition of batches [b, rows, columns] of values that have any leading axes."""
     lead = values[0].shape[:-2]
     count = product(lead)
     parts = [g.reshape(each, shape=(count, *each.shape[len(lead) :])) for each in values]
-    made = g.defined(name, *parts, **sizes)
+    made = g.call_definition(name, *parts, **sizes)
     made = made if isinstance(made, tuple) else (made,)
     return [g.reshape(each, shape=(*lead, *each.shape[1:])) for each in made]
 
 
-def turned(g: TorchBuilder, x: Value) -> Value:
+def transpose_matrices(g: TorchBuilder, x: Value) -> Value:
     """The transposes of matrices."""
     rank = len(x.shape)
     return g.transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
@@ -34,7 +34,7 @@ def turned(g: TorchBuilder, x: Value) -> Value:
 
 def info(g: TorchBuilder, x: Value) -> Value:
     """No matrix of the batch failed: failures show as NaN."""
-    return g.filled(x.shape[:-2], 0, int32)
+    return g.fill_shape(x.shape[:-2], 0, int32)
 
 
 def smaller(g: TorchBuilder, x: Value) -> Size:
@@ -59,21 +59,26 @@ def triangular(
 ) -> Value:
     """The solution of a @ x = b, or x @ a = b, for a triangle a."""
     if not left:
-        return turned(g, triangular(g, turned(g, a), turned(g, b), not upper, True, unit))
+        return transpose_matrices(
+            g,
+            triangular(
+                g, transpose_matrices(g, a), transpose_matrices(g, b), not upper, True, unit
+            ),
+        )
     a, b = together(g, a, b)
     if unit:
         size = a.shape[-1]
         a = g.where(
             g.equal(g.eye(rows=size, columns=size, dtype=int64), 1), g.scalar(1, a.dtype), a
         )
-    return batched(g, "solve_upper" if upper else "solve_lower", a, b)[0]
+    return call_batched(g, "solve_upper" if upper else "solve_lower", a, b)[0]
 
 
 def solve_triangular(
     g: TorchBuilder, a: Value, b: Value, *, upper: bool, left: bool = True,
     unitriangular: bool = False,
 ) -> Value:  # fmt: skip
-    a, b = g.worked(a, b)
+    a, b = g.to_working(a, b)
     return triangular(g, a, b, upper, left, unitriangular)
 
 
@@ -81,14 +86,14 @@ def old_triangular(
     g: TorchBuilder, b: Value, a: Value, upper: bool = True, transpose: bool = False,
     unitriangular: bool = False,
 ) -> list[Value]:  # fmt: skip
-    own = turned(g, a) if transpose else a
+    own = transpose_matrices(g, a) if transpose else a
     return [triangular(g, own, b, upper != transpose, True, unitriangular), a]
 
 
 def cholesky(g: TorchBuilder, x: Value, upper: bool = False) -> Value:
-    (own,) = g.worked(x)
-    made = batched(g, "cholesky", turned(g, own) if upper else own)[0]
-    return turned(g, made) if upper else made
+    (own,) = g.to_working(x)
+    made = call_batched(g, "cholesky", transpose_matrices(g, own) if upper else own)[0]
+    return transpose_matrices(g, made) if upper else made
 
 
 def cholesky_with_info(
@@ -98,9 +103,9 @@ def cholesky_with_info(
 
 
 def cholesky_solve(g: TorchBuilder, b: Value, a: Value, upper: bool = False) -> Value:
-    b, a = g.worked(b, a)
-    low = turned(g, a) if upper else a
-    return triangular(g, turned(g, low), triangular(g, low, b, False), True)
+    b, a = g.to_working(b, a)
+    low = transpose_matrices(g, a) if upper else a
+    return triangular(g, transpose_matrices(g, low), triangular(g, low, b, False), True)
 
 
 def cholesky_inverse(g: TorchBuilder, a: Value, upper: bool = False) -> Value:
@@ -115,7 +120,7 @@ def ldl_factor(
     g: TorchBuilder, x: Value, *, hermitian: bool = False, check_errors: bool = False
 ) -> list[Value]:
     """(D and L of symmetric matrices, pivots, info), as LAPACK has them for the lower triangle."""
-    made, pivots = batched(g, "ldl", *g.worked(x))
+    made, pivots = call_batched(g, "ldl", *g.to_working(x))
     return [made, g.cast(pivots, to=int32), info(g, x)]
 
 
@@ -131,38 +136,38 @@ def ldl_solve(
         g.reshape(each, shape=(product(lead), *each.shape[len(lead) :]))
         for each in (factors, pivots, b)
     ]
-    return g.reshape(g.defined("ldl_solve", *parts), shape=b.shape)
+    return g.reshape(g.call_definition("ldl_solve", *parts), shape=b.shape)
 
 
 # ---- elimination -------------------------------------------------------------------------------
 
 
-def eliminated(g: TorchBuilder, x: Value) -> tuple[Value, Value, Value]:
+def eliminate(g: TorchBuilder, x: Value) -> tuple[Value, Value, Value]:
     """(both triangles, pivots from 1, the permutation of rows)."""
-    both, pivots = batched(g, "lu", x, K=smaller(g, x))
+    both, pivots = call_batched(g, "lu", x, K=smaller(g, x))
     return both, g.cast(pivots, to=int32), permutation(g, pivots, x.shape[-2])
 
 
 def permutation(g: TorchBuilder, pivots: Value, rows: Size) -> Value:
     lead = pivots.shape[:-1]
     flat = g.reshape(g.as_type(pivots, int64), shape=(product(lead), pivots.shape[-1]))
-    made = g.defined("permutation", flat, N=rows)
+    made = g.call_definition("permutation", flat, N=rows)
     return g.reshape(made, shape=(*lead, rows))
 
 
 def lu_factor(
     g: TorchBuilder, x: Value, *, pivot: bool = True, check_errors: bool = False
 ) -> list[Value]:
-    both, pivots, _ = eliminated(g, *g.worked(x))
+    both, pivots, _ = eliminate(g, *g.to_working(x))
     return [both, pivots, info(g, x)]
 
 
 def lu(g: TorchBuilder, x: Value, *, pivot: bool = True) -> list[Value]:
-    both, _, order = eliminated(g, *g.worked(x))
-    return unpacked(g, both, order)
+    both, _, order = eliminate(g, *g.to_working(x))
+    return unpack_triangles(g, both, order)
 
 
-def unpacked(g: TorchBuilder, both: Value, order: Value) -> list[Value]:
+def unpack_triangles(g: TorchBuilder, both: Value, order: Value) -> list[Value]:
     """(P, L, U) with P @ L @ U the matrix."""
     rows = both.shape[-2]
     count = smaller(g, both)
@@ -179,10 +184,10 @@ def unpacked(g: TorchBuilder, both: Value, order: Value) -> list[Value]:
 def lu_unpack(
     g: TorchBuilder, both: Value, pivots: Value, data: bool = True, order: bool = True
 ) -> list[Value]:
-    return unpacked(g, both, permutation(g, pivots, both.shape[-2]))
+    return unpack_triangles(g, both, permutation(g, pivots, both.shape[-2]))
 
 
-def substituted(g: TorchBuilder, both: Value, order: Value, b: Value) -> Value:
+def substitute(g: TorchBuilder, both: Value, order: Value, b: Value) -> Value:
     """The solution by both triangles, of rows in an order."""
     both, b = together(g, both, b)
     order = g.expand(order, shape=(*b.shape[:-2], order.shape[-1]))
@@ -195,15 +200,15 @@ def solve(
     g: TorchBuilder, a: Value, b: Value, *, left: bool = True, check_errors: bool = False
 ) -> list[Value]:
     """(solution, triangles, pivots, info); b of fewer axes is a vector."""
-    a, b = g.worked(a, b)
+    a, b = g.to_working(a, b)
     vector = len(b.shape) == 1 or (len(b.shape) == len(a.shape) - 1 and b.shape == a.shape[:-1])
     if vector:
         b = g.unsqueeze(b, axes=(len(b.shape),))
     if not left:
-        a, b = turned(g, a), turned(g, b)
-    both, pivots, order = eliminated(g, a)
-    made = substituted(g, both, order, b)
-    made = made if left else turned(g, made)
+        a, b = transpose_matrices(g, a), transpose_matrices(g, b)
+    both, pivots, order = eliminate(g, a)
+    made = substitute(g, both, order, b)
+    made = made if left else transpose_matrices(g, made)
     made = g.squeeze(made, axes=(len(made.shape) - 1,)) if vector else made
     return [made, both, pivots, info(g, a)]
 
@@ -213,15 +218,15 @@ def lu_solve(
     adjoint: bool = False,
 ) -> Value:  # fmt: skip
     """By triangles: of the matrix, or its transpose."""
-    order = permutation(g, pivots, both.shape[-2])
     if not left:
-        return turned(g, _adjoint(g, both, order, turned(g, b)) if not adjoint else
-                      substituted(g, both, order, turned(g, b)))  # fmt: skip
-    return _adjoint(g, both, order, b) if adjoint else substituted(g, both, order, b)
+        solved = lu_solve(g, both, pivots, transpose_matrices(g, b), adjoint=not adjoint)
+        return transpose_matrices(g, solved)
+    order = permutation(g, pivots, both.shape[-2])
+    return _adjoint(g, both, order, b) if adjoint else substitute(g, both, order, b)
 
 
 def _adjoint(g: TorchBuilder, both: Value, order: Value, b: Value) -> Value:
-    flipped = turned(g, both)
+    flipped = transpose_matrices(g, both)
     made = triangular(g, flipped, triangular(g, flipped, b, False), True, unit=True)
     back = g.sort(order, axis=-1)[1]
     place = g.expand(g.unsqueeze(back, axes=(len(back.shape),)), shape=made.shape)
@@ -234,7 +239,7 @@ def old_lu_solve(g: TorchBuilder, b: Value, both: Value, pivots: Value) -> Value
 
 def sign_and_log(g: TorchBuilder, x: Value) -> list[Value]:
     """(sign, logarithm of the magnitude) of determinants, triangles, pivots."""
-    both, pivots, _ = eliminated(g, *g.worked(x))
+    both, pivots, _ = eliminate(g, *g.to_working(x))
     size = x.shape[-1]
     unit = g.equal(g.eye(rows=size, columns=size, dtype=int64), 1)
     one, zero = g.scalar(1, both.dtype), g.scalar(0, both.dtype)
@@ -247,23 +252,23 @@ def sign_and_log(g: TorchBuilder, x: Value) -> list[Value]:
 
 
 def inverse(g: TorchBuilder, x: Value, *, check_errors: bool = False) -> list[Value]:
-    return [g.inverse(*g.worked(x)), info(g, x)]
+    return [g.inverse(*g.to_working(x)), info(g, x)]
 
 
 # ---- orthogonal factors ------------------------------------------------------------------------
 
 
 def geqrf(g: TorchBuilder, x: Value) -> list[Value]:
-    return batched(g, "geqrf", *g.worked(x), K=smaller(g, x))
+    return call_batched(g, "geqrf", *g.to_working(x), K=smaller(g, x))
 
 
 def householder_product(g: TorchBuilder, x: Value, factors: Value) -> Value:
-    return reflected(g, x, factors, x.shape[-1])
+    return multiply_reflections(g, x, factors, x.shape[-1])
 
 
-def reflected(g: TorchBuilder, x: Value, factors: Value, columns: Size) -> Value:
+def multiply_reflections(g: TorchBuilder, x: Value, factors: Value, columns: Size) -> Value:
     """The first columns of the product of reflections."""
-    return batched(g, "reflections", x, factors, C=columns)[0]
+    return call_batched(g, "reflections", x, factors, C=columns)[0]
 
 
 def times_reflections(
@@ -271,34 +276,34 @@ def times_reflections(
     transpose: bool = False,
 ) -> Value:  # fmt: skip
     """The product of all reflections, or its transpose, with another matrix."""
-    own = reflected(g, x, factors, x.shape[-2])
-    own = turned(g, own) if transpose else own
+    own = multiply_reflections(g, x, factors, x.shape[-2])
+    own = transpose_matrices(g, own) if transpose else own
     return g.matmul(own, other) if left else g.matmul(other, own)
 
 
 def qr(g: TorchBuilder, x: Value, mode: str = "reduced") -> list[Value]:
-    (own,) = g.worked(x)
+    (own,) = g.to_working(x)
     both, factors = geqrf(g, own)
     rows = x.shape[-2]
     count = rows if mode == "complete" else smaller(g, x)
     upper = g.trilu(g.slice(both, starts=(0,), ends=(count,), axes=(len(x.shape) - 2,)), upper=True)
     if mode == "r":
-        return [g.filled((0,), 0, own.dtype), upper]
-    return [reflected(g, both, factors, count), upper]
+        return [g.fill_shape((0,), 0, own.dtype), upper]
+    return [multiply_reflections(g, both, factors, count), upper]
 
 
 def symmetric_eigen(
     g: TorchBuilder, x: Value, triangle: str = "L", vectors: bool = True
 ) -> list[Value]:
     """(eigenvalues in ascending order, their vectors as columns)."""
-    (own,) = g.worked(x)
+    (own,) = g.to_working(x)
     upper = triangle.upper() == "U"
     half = g.trilu(own, upper=upper)
-    rest = g.trilu(turned(g, own), upper=not upper, k=-1 if upper else 1)
-    numbers, made = batched(g, "jacobi", g.add(half, rest))
+    rest = g.trilu(transpose_matrices(g, own), upper=not upper, k=-1 if upper else 1)
+    numbers, made = call_batched(g, "jacobi", g.add(half, rest))
     values, order = g.sort(numbers, axis=-1)
     if not vectors:
-        return [values, g.filled((0,), 0, own.dtype)]
+        return [values, g.fill_shape((0,), 0, own.dtype)]
     return [values, columns_of(g, made, order)]
 
 
@@ -311,27 +316,27 @@ def svd(
     g: TorchBuilder, x: Value, full: bool = False, vectors: bool = True, **_: Any
 ) -> list[Value]:
     """(U, singular values in descending order, V^T)."""
-    (own,) = g.worked(x)
+    (own,) = g.to_working(x)
     rows, columns = x.shape[-2:]
     if g.proved(rows, "<", columns) or not g.proved(rows, ">=", columns):
         if not g.proved(rows, "<=", columns):
             return _svd_of_any(g, own, full, vectors)
-        right, values, left = svd(g, turned(g, own), full, vectors)
-        return [turned(g, left), values, turned(g, right)]
+        right, values, left = svd(g, transpose_matrices(g, own), full, vectors)
+        return [transpose_matrices(g, left), values, transpose_matrices(g, right)]
     return _svd_of_tall(g, own, full)
 
 
 def _svd_of_tall(g: TorchBuilder, x: Value, full: bool) -> list[Value]:
-    moved, rotation = batched(g, "one_sided_jacobi", x)
+    moved, rotation = call_batched(g, "one_sided_jacobi", x)
     sizes = g.reduce_l2(moved, axes=(len(x.shape) - 2,))
     values, order = g.sort(sizes, axis=-1, descending=True)
     spread = g.unsqueeze(values, axes=(len(values.shape) - 1,))
     safe = g.where(g.equal(spread, 0), g.scalar(1, x.dtype), spread)
     left = g.div(columns_of(g, moved, order), safe)
-    right = turned(g, columns_of(g, rotation, order))
+    right = transpose_matrices(g, columns_of(g, rotation, order))
     if full:
         both, factors = geqrf(g, left)
-        whole = reflected(g, both, factors, x.shape[-2])
+        whole = multiply_reflections(g, both, factors, x.shape[-2])
         count = x.shape[-1]
         rest = g.slice(whole, starts=(count,), ends=(x.shape[-2],), axes=(len(x.shape) - 1,))
         left = g.concat(left, rest, axis=len(x.shape) - 1)
@@ -352,7 +357,7 @@ def _svd_of_any(g: TorchBuilder, x: Value, full: bool, vectors: bool) -> list[Va
     if not full or not vectors:
         return [left, values, cut]
     both, factors = geqrf(g, left)
-    whole = reflected(g, both, factors, rows)
+    whole = multiply_reflections(g, both, factors, rows)
     rest = g.slice(whole, starts=(count,), ends=(rows,), axes=(rank - 1,))
     return [g.concat(left, rest, axis=rank - 1), values, right]
 
@@ -367,7 +372,7 @@ def pseudo_inverse(
     if hermitian:
         signed, left = symmetric_eigen(g, x)
         values, signs = g.abs(signed), g.sign(signed)
-        right = g.mul(turned(g, left), g.unsqueeze(signs, axes=(len(signs.shape),)))
+        right = g.mul(transpose_matrices(g, left), g.unsqueeze(signs, axes=(len(signs.shape),)))
     else:
         left, values, right = svd(g, x)
     most = g.reduce_max(g.pad(values, **_one_more(values)), axes=(-1,), keepdims=True)
@@ -385,8 +390,10 @@ def pseudo_inverse(
         limit = g.maximum(limit, _spread(g, atol, values))
     kept = g.greater(values, limit)
     inverse_ = g.where(kept, g.reciprocal(values), g.scalar(0, values.dtype))
-    scaled = g.mul(turned(g, right), g.unsqueeze(inverse_, axes=(len(values.shape) - 1,)))
-    return g.matmul(scaled, turned(g, left))
+    scaled = g.mul(
+        transpose_matrices(g, right), g.unsqueeze(inverse_, axes=(len(values.shape) - 1,))
+    )
+    return g.matmul(scaled, transpose_matrices(g, left))
 
 
 def _most(a: Size, b: Size) -> Size:
@@ -416,7 +423,7 @@ def matrix_exponential(g: TorchBuilder, x: Value) -> Value:
     return made
 
 
-def checked(g: TorchBuilder, found: Value, *_: Any, **__: Any) -> None:
+def ignore_errors(g: TorchBuilder, found: Value, *_: Any, **__: Any) -> None:
     """Matrices that fail give NaN, without an error."""
 
 
@@ -431,7 +438,7 @@ ROWS: dict[str, Build] = {
     "_linalg_slogdet.default": sign_and_log,
     "linalg_inv_ex.default": inverse,
     "linalg_ldl_factor_ex.default": ldl_factor, "linalg_ldl_solve.default": ldl_solve,
-    "_linalg_check_errors.default": checked,
+    "_linalg_check_errors.default": ignore_errors,
     "geqrf.default": geqrf, "linalg_householder_product.default": householder_product,
     "ormqr.default": times_reflections, "linalg_qr.default": qr,
     "_linalg_eigh.default": symmetric_eigen,

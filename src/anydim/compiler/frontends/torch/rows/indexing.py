@@ -52,7 +52,7 @@ def gather(g: TorchBuilder, x: Value, dim: int, index: Value, **_: Any) -> Value
     return g.gather_elements(x, index, axis=dim, from_end=False)
 
 
-def placed(g: TorchBuilder, x: Value, indices: Indices) -> tuple[list[int], list[Value]]:
+def split_indices(g: TorchBuilder, x: Value, indices: Indices) -> tuple[list[int], list[Value]]:
     """The axes that are indexed, and their indices as int64; a mask indexes each of its axes."""
     axes: list[int] = []
     found: list[Value] = []
@@ -76,7 +76,7 @@ def placed(g: TorchBuilder, x: Value, indices: Indices) -> tuple[list[int], list
 
 def index(g: TorchBuilder, x: Value, indices: Indices) -> Value:
     """x[i, j, :, k]: axes of the indices come where they stood, or first if they stood apart."""
-    axes, found = placed(g, x, indices)
+    axes, found = split_indices(g, x, indices)
     if not axes:
         return x
     if len(axes) == 1:
@@ -86,10 +86,10 @@ def index(g: TorchBuilder, x: Value, indices: Indices) -> Value:
     turned = g.transpose(x, perm=(*axes, *rest))
     made = g.gather_nd(turned, tuples)
     inner = len(tuples.shape) - 1
-    return _moved(g, made, inner, axes)
+    return _move_axes_back(g, made, inner, axes)
 
 
-def _moved(g: TorchBuilder, made: Value, inner: int, axes: Sequence[int]) -> Value:
+def _move_axes_back(g: TorchBuilder, made: Value, inner: int, axes: Sequence[int]) -> Value:
     """Move the axes of the indices, which are first, to where the indices stood."""
     first = axes[0]
     if list(axes) != list(range(first, first + len(axes))) or not first:
@@ -116,7 +116,7 @@ def index_put(
     mask = indices[0] if len(indices) == 1 else None
     if mask is not None and mask.dtype == boolean and not values.shape and not accumulate:
         return _where_mask(g, x, mask, values)
-    axes, found = placed(g, x, indices)
+    axes, found = split_indices(g, x, indices)
     if not axes:
         return g.add(x, values) if accumulate else g.expand(values, shape=x.shape)
     tuples = together(g, found)
@@ -129,7 +129,9 @@ def index_put(
     if len(axes) and axes[0] and axes == list(range(axes[0], axes[0] + len(axes))):
         values = _first(g, values, inner, axes[0], len(shape))
     updates = g.expand(values, shape=shape)
-    made = added(g, "scatter_nd", turned, tuples, updates, "add" if accumulate else "none")
+    made = scatter_combined(
+        g, "scatter_nd", turned, tuples, updates, "add" if accumulate else "none"
+    )
     return g.transpose(made, perm=tuple(perm.index(axis) for axis in range(len(perm))))
 
 
@@ -156,7 +158,7 @@ _REDUCED = {
 }  # fmt: skip
 
 
-def added(
+def scatter_combined(
     g: TorchBuilder, name: str, x: Value, places: Value, updates: Value, reduction: str, **own: Any
 ) -> Value:
     """A scatter with a reduction; bool adds as `or`, and multiplies as `and`."""
@@ -166,7 +168,7 @@ def added(
         made = getattr(g, name)(small[0], places, small[1],
                                 reduction=kinds.get(reduction, reduction), **own)  # fmt: skip
         return g.as_type(made, boolean)
-    wide = g.worked(x, updates) if reduction != "none" else [x, updates]
+    wide = g.to_working(x, updates) if reduction != "none" else [x, updates]
     return getattr(g, name)(wide[0], places, wide[1], reduction=reduction, **own)
 
 
@@ -178,12 +180,12 @@ def scatter(reduction: str = "none") -> Build:
         *, reduce: str | None = None,
     ) -> Value:  # fmt: skip
         how = reduction if reduce is None else _REDUCED[reduce]
-        return scattered(g, x, dim, index, source, how)
+        return scatter_along(g, x, dim, index, source, how)
 
     return build
 
 
-def scattered(
+def scatter_along(
     g: TorchBuilder, x: Value, dim: int, index: Value, source: Value | Number, how: str
 ) -> Value:
     shape = x.shape
@@ -192,7 +194,7 @@ def scattered(
     if isinstance(source, Value) and source.shape:
         own = _corner(g, own, index)
     own = g.expand(own, shape=index.shape)
-    made = added(g, "scatter_elements", x, g.as_type(index, int64), own, how,
+    made = scatter_combined(g, "scatter_elements", x, g.as_type(index, int64), own, how,
                  axis=dim, from_end=False)  # fmt: skip
     return g.reshape(made, shape=()) if not shape else made
 
@@ -214,14 +216,14 @@ def scatter_reduce(
     lifted = x if x.shape else g.reshape(x, shape=(1,))
     place = index if index.shape else g.reshape(index, shape=(1,))
     source = source if source.shape else g.reshape(source, shape=(1,))
-    ones = g.filled(place.shape, 1, int64)
-    zeros = g.filled(lifted.shape, 0, int64)
+    ones = g.fill_shape(place.shape, 1, int64)
+    zeros = g.fill_shape(lifted.shape, 0, int64)
     counts = g.scatter_elements(zeros, place, ones, axis=dim, reduction="add", from_end=False)
     start = lifted
     if not include_self:
         neutral = g.operand(_neutral(how, x), x.dtype)
         start = g.where(g.greater(counts, 0), neutral, lifted)
-    made = scattered(g, start, dim, place, source, how)
+    made = scatter_along(g, start, dim, place, source, how)
     if reduce == "mean":
         counts = g.add(counts, 1) if include_self else g.maximum(counts, 1)
         made = g.as_type(made, g.result)
@@ -274,11 +276,13 @@ def _along(g: TorchBuilder, x: Value, dim: int, index: Value, source: Value, how
     rank = len(x.shape)
     if axis == 0 and source.shape[1:] == x.shape[1:]:  # whole rows, with one index for each
         rows = g.unsqueeze(g.as_type(index, int64), axes=(1,))
-        made = added(g, "scatter_nd", x, rows, source, how, from_end=False)
+        made = scatter_combined(g, "scatter_nd", x, rows, source, how, from_end=False)
         return made if shape else g.reshape(made, shape=())
     places = g.reshape(index, shape=tuple(index.shape[0] if n == axis else 1 for n in range(rank)))
     places = g.expand(g.as_type(places, int64), shape=source.shape)
-    made = added(g, "scatter_elements", x, places, source, how, axis=axis, from_end=False)
+    made = scatter_combined(
+        g, "scatter_elements", x, places, source, how, axis=axis, from_end=False
+    )
     return made if shape else g.reshape(made, shape=())
 
 
@@ -312,7 +316,7 @@ def take(g: TorchBuilder, x: Value, index: Value) -> Value:
 
 
 def put(g: TorchBuilder, x: Value, index: Value, source: Value, accumulate: bool = False) -> Value:
-    made = added(
+    made = scatter_combined(
         g, "scatter_elements", g.flat(x), g.flat(index), g.flat(g.as_type(source, x.dtype)),
         "add" if accumulate else "none", axis=0,
     )  # fmt: skip
@@ -388,12 +392,12 @@ def embedding_bag(
     indices = g.as_type(indices, int64)
     bag = _bags(g, indices, offsets, count)
     rows = g.gather(weight, indices, axis=0, from_end=False)
-    kept = _kept(g, indices, padding)
+    kept = _is_no_padding(g, indices, padding)
     if weights is not None:
         rows = g.mul(rows, g.unsqueeze(weights, axes=(1,)))
     shape = (count, weight.shape[1])
-    sizes = g.scatter_elements(g.filled((count,), 0, int64), bag, g.cast(kept, to=int64), axis=0,
-                               reduction="add", from_end=False)  # fmt: skip
+    zeros, marks = g.fill_shape((count,), 0, int64), g.cast(kept, to=int64)
+    sizes = g.scatter_elements(zeros, bag, marks, axis=0, reduction="add", from_end=False)
     lowest = g.scalar(float("-inf") if mode == 2 else 0, rows.dtype)
     rows = g.where(g.unsqueeze(kept, axes=(1,)), rows, lowest)
     how = "max" if mode == 2 else "add"
@@ -405,7 +409,7 @@ def embedding_bag(
     if mode == 2:
         made = g.where(g.greater(g.unsqueeze(sizes, axes=(1,)), 0), made, g.scalar(0, rows.dtype))
     if g.is_used(1) and g.traced[1].shape[0] == 0:  # torch needs no bags for plain sums
-        bag = g.filled((0,), 0, int64)
+        bag = g.fill_shape((0,), 0, int64)
     return [made, bag, sizes, sizes]
 
 
@@ -416,10 +420,10 @@ def _bags(g: TorchBuilder, indices: Value, offsets: Value, count: Size) -> Value
     return g.sub(sorted_places(g, begins, g.positions(indices.shape[0]), True), 1)
 
 
-def _kept(g: TorchBuilder, indices: Value, padding: int) -> Value:
+def _is_no_padding(g: TorchBuilder, indices: Value, padding: int) -> Value:
     """Which indices are not the padding."""
     if padding < 0:
-        return g.filled(indices.shape, True, boolean)
+        return g.fill_shape(indices.shape, True, boolean)
     return g.not_equal(indices, padding)
 
 
@@ -439,9 +443,9 @@ def embedding_bag_backward(
     own = g.gather(gradient, bag, axis=0, from_end=False)
     if weights is not None:
         own = g.mul(own, g.unsqueeze(weights, axes=(1,)))
-    kept = g.unsqueeze(_kept(g, indices, padding), axes=(1,))
+    kept = g.unsqueeze(_is_no_padding(g, indices, padding), axes=(1,))
     own = g.where(kept, own, g.scalar(0, own.dtype))
-    zeros = g.filled((rows, gradient.shape[1]), 0, own.dtype)
+    zeros = g.fill_shape((rows, gradient.shape[1]), 0, own.dtype)
     return g.scatter_nd(zeros, g.unsqueeze(indices, axes=(1,)), own, reduction="add",
                         from_end=False)  # fmt: skip
 

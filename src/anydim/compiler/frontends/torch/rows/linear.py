@@ -76,11 +76,11 @@ def einsum(g: TorchBuilder, equation: str, operands: Sequence[Value], *, path: A
 
 
 def determinant(g: TorchBuilder, x: Value) -> Value:
-    return g.det(*g.worked(x))
+    return g.det(*g.to_working(x))
 
 
 def trace(g: TorchBuilder, x: Value) -> Value:
-    (x,) = g.worked(x)
+    (x,) = g.to_working(x)
     marks = g.eye(rows=x.shape[0], columns=x.shape[1], dtype=x.dtype)
     return g.reduce_sum(g.where(g.not_equal(marks, 0), x, g.scalar(0, x.dtype)), axes=(0, 1))
 
@@ -88,14 +88,14 @@ def trace(g: TorchBuilder, x: Value) -> Value:
 def cross(g: TorchBuilder, a: Value, b: Value, *, dim: int = -1) -> Value:
     """The vector product along an axis of size 3."""
     shape = g.broadcast(a, b)
-    a, b = (g.expand(each, shape=shape) for each in g.worked(a, b))
+    a, b = (g.expand(each, shape=shape) for each in g.to_working(a, b))
     axis = dim % len(shape)
-    first, second = _turned(g, a, axis, 1), _turned(g, b, axis, 2)
-    third, fourth = _turned(g, a, axis, 2), _turned(g, b, axis, 1)
+    first, second = _roll_three(g, a, axis, 1), _roll_three(g, b, axis, 2)
+    third, fourth = _roll_three(g, a, axis, 2), _roll_three(g, b, axis, 1)
     return g.sub(g.mul(first, second), g.mul(third, fourth))
 
 
-def _turned(g: TorchBuilder, x: Value, axis: int, by: int) -> Value:
+def _roll_three(g: TorchBuilder, x: Value, axis: int, by: int) -> Value:
     parts = [
         g.slice(x, starts=(at % 3,), ends=(at % 3 + 1,), axes=(axis,)) for at in range(by, by + 3)
     ]
@@ -106,7 +106,7 @@ def distances(
     g: TorchBuilder, a: Value, b: Value, p: float = 2.0, mode: int | None = None
 ) -> Value:
     """The p-norms of all differences of rows."""
-    a, b = g.worked(a, b)
+    a, b = g.to_working(a, b)
     away = g.sub(g.unsqueeze(a, axes=(len(a.shape) - 1,)), g.unsqueeze(b, axes=(len(b.shape) - 2,)))
     return norm_along(g, away, p)
 
@@ -132,7 +132,7 @@ def _one_more(x: Value) -> dict[str, Any]:
 
 def pair_distances(g: TorchBuilder, x: Value, p: float = 2.0) -> Value:
     """The p-norms of differences of rows i < j, in order."""
-    (x,) = g.worked(x)
+    (x,) = g.to_working(x)
     rows = x.shape[0]
     i = g.unsqueeze(g.positions(rows), axes=(1,))
     places = g.nonzero(g.greater(g.positions(rows), i))
@@ -157,7 +157,7 @@ def grouped_product(g: TorchBuilder, x: Value, weight: Value, ends: Value) -> Va
 
     Rows behind the last end are 0.
     """
-    made: Value = g.defined("grouped_product", x, weight, g.as_type(ends, int64))
+    made: Value = g.call_definition("grouped_product", x, weight, g.as_type(ends, int64))
     return made
 
 

@@ -15,7 +15,7 @@ from anydim.compiler.frontends.torch.rows import elementwise, reductions, views
 _KINDS = ("List", "Scalar", "ScalarList", "Tensor")
 
 
-def listed(row: Build) -> Build:
+def for_each(row: Build) -> Build:
     """A row for each tensor of a list; the other lists have as many elements."""
 
     def build(g: TorchBuilder, *arguments: Any, **named: Any) -> list[Value]:
@@ -47,15 +47,15 @@ _TWO: Mapping[str, str] = {
 _ELEMENTWISE = elementwise.ROWS
 
 ROWS: dict[str, Build] = {
-    "_foreach_copy.default": listed(views.ROWS["copy.default"]),
-    **{f"_foreach_{name}.default": listed(_ELEMENTWISE[row]) for name, row in _ONE.items()},
-    **{f"_foreach_{name}.{kind}": listed(_ELEMENTWISE[row])
+    "_foreach_copy.default": for_each(views.ROWS["copy.default"]),
+    **{f"_foreach_{name}.default": for_each(_ELEMENTWISE[row]) for name, row in _ONE.items()},
+    **{f"_foreach_{name}.{kind}": for_each(_ELEMENTWISE[row])
        for name, row in _TWO.items() for kind in _KINDS},
-    **{f"_foreach_{name}.{kind}": listed(_ELEMENTWISE[f"{name}.default"])
+    **{f"_foreach_{name}.{kind}": for_each(_ELEMENTWISE[f"{name}.default"])
        for name in ("addcmul", "addcdiv") for kind in ("Scalar", "ScalarList")},
-    **{f"_foreach_lerp.{kind}": listed(_ELEMENTWISE["lerp.Tensor"])
+    **{f"_foreach_lerp.{kind}": for_each(_ELEMENTWISE["lerp.Tensor"])
        for kind in ("List", "Scalar", "ScalarList")},
-    **{f"_foreach_pow.{kind}": listed(_ELEMENTWISE["pow.Tensor_Tensor"])
+    **{f"_foreach_pow.{kind}": for_each(_ELEMENTWISE["pow.Tensor_Tensor"])
        for kind in ("List", "Scalar", "ScalarList", "ScalarAndTensor")},
-    "_foreach_norm.Scalar": listed(reductions.ROWS["linalg_vector_norm.default"]),
+    "_foreach_norm.Scalar": for_each(reductions.ROWS["linalg_vector_norm.default"]),
 }  # fmt: skip

@@ -16,7 +16,7 @@ def layer_norm(
 ) -> list[Value]:  # fmt: skip
     """(normalised x, mean, 1 / deviation), or the first alone for an overload with one result."""
     work = working(x.dtype)
-    scale = g.filled(shape, 1, work) if weight is None else g.as_type(weight, work)
+    scale = g.fill_shape(shape, 1, work) if weight is None else g.as_type(weight, work)
     given = [g.as_type(x, work), scale]
     if bias is not None:
         given.append(g.as_type(bias, work))
@@ -46,7 +46,7 @@ def _channels(g: TorchBuilder, value: Value | None, x: Value, number: float) -> 
     """A number per channel (axis 1), in the working type."""
     work = working(x.dtype)
     if value is None:
-        return g.filled((x.shape[1],), number, work)
+        return g.fill_shape((x.shape[1],), number, work)
     return g.as_type(value, work)
 
 
@@ -55,7 +55,7 @@ def batch_norm_inference(
     variance: Value, momentum: float, epsilon: float,
 ) -> list[Value]:  # fmt: skip
     return [_batch_normed(g, x, weight, bias, mean, variance, epsilon),
-            *(g.filled((0,), 0, working(x.dtype)) for _ in range(2))]  # fmt: skip
+            *(g.fill_shape((0,), 0, working(x.dtype)) for _ in range(2))]  # fmt: skip
 
 
 def _batch_normed(

@@ -45,7 +45,7 @@ def recurrent(cell: Cell) -> Build:
             states, batch_first = [g.unsqueeze(each, axes=(1,)) for each in states], False
         if batch_first:
             x = g.transpose(x, perm=(1, 0, 2))
-        made, last = layered(g, cell, x, states, list(weights), biases, layers, 1 + both)
+        made, last = run_layers(g, cell, x, states, list(weights), biases, layers, 1 + both)
         if batch_first:
             made = g.transpose(made, perm=(1, 0, 2))
         results = [made, *last]
@@ -54,7 +54,7 @@ def recurrent(cell: Cell) -> Build:
     return build
 
 
-def layered(
+def run_layers(
     g: TorchBuilder, cell: Cell, x: Value, states: Sequence[Value], weights: list[Value],
     biases: bool, layers: int, directions: int,
 ) -> tuple[Value, list[Value]]:  # fmt: skip
@@ -68,7 +68,7 @@ def layered(
             at = layer * directions + direction
             own = weights[at * width : (at + 1) * width]
             begin = [g.slice(each, starts=(at,), ends=(at + 1,), axes=(0,)) for each in states]
-            run = projected if is_projected else one_direction
+            run = run_projected if is_projected else run_direction
             made, *last = run(g, cell, x, begin, own, direction == 1)
             parts.append(made)
             for each, end in zip(ends, last):
@@ -77,12 +77,12 @@ def layered(
     return x, [each[0] if len(each) == 1 else g.concat(*each, axis=0) for each in ends]
 
 
-def one_direction(
+def run_direction(
     g: TorchBuilder, cell: Cell, x: Value, begin: Sequence[Value], weights: Sequence[Value],
     reverse: bool,
 ) -> list[Value]:  # fmt: skip
     """y [time, batch, hidden] and the last states [batch, hidden] of one direction."""
-    inner, outer, *bias = (ordered(g, weight, cell.order) for weight in weights)
+    inner, outer, *bias = (order_gates(g, weight, cell.order) for weight in weights)
     given = ["bias"] if bias else []
     inputs = [x, g.unsqueeze(inner, axes=(0,)), g.unsqueeze(outer, axes=(0,))]
     if bias:
@@ -95,14 +95,14 @@ def one_direction(
     ))  # fmt: skip
 
 
-def projected(
+def run_projected(
     g: TorchBuilder, cell: Cell, x: Value, begin: Sequence[Value], weights: Sequence[Value],
     reverse: bool,
 ) -> list[Value]:  # fmt: skip
-    """The same of an LSTM whose states h are projected, by the last weight."""
+    """The same of an LSTM whose states h are run_projected, by the last weight."""
     inner, outer, *bias, narrow = weights
     first_h, first_c = (g.squeeze(each, axes=(0,)) for each in begin)
-    given = _turned(g, g.matmul(x, g.transpose(inner, perm=(1, 0))), reverse)
+    given = _reverse_time(g, g.matmul(x, g.transpose(inner, perm=(1, 0))), reverse)
     for each in bias:
         given = g.add(given, each)
     back, last = g.transpose(outer, perm=(1, 0)), g.transpose(narrow, perm=(1, 0))
@@ -121,10 +121,10 @@ def projected(
         return [h, c]
 
     h, c, made = g.loop(step, first_h, first_c, trips=x.shape[0])
-    return [_turned(g, made, reverse), h, c]
+    return [_reverse_time(g, made, reverse), h, c]
 
 
-def _turned(g: TorchBuilder, x: Value, reverse: bool) -> Value:
+def _reverse_time(g: TorchBuilder, x: Value, reverse: bool) -> Value:
     """Steps in the other order, if `reverse`."""
     if not reverse:
         return x
@@ -132,7 +132,7 @@ def _turned(g: TorchBuilder, x: Value, reverse: bool) -> Value:
     return g.gather(x, places, axis=0)
 
 
-def ordered(g: TorchBuilder, weight: Value, order: Sequence[int]) -> Value:
+def order_gates(g: TorchBuilder, weight: Value, order: Sequence[int]) -> Value:
     """The rows of a weight or bias by gates in the library's order."""
     if tuple(order) == tuple(range(len(order))):
         return weight

@@ -182,7 +182,7 @@ def gradients(name: str) -> Build:
             )  # fmt: skip
             made.append(direction.gradients(g))
         dx = made[0][0] if rows == 1 else g.add(made[0][0], made[1][0])
-        ends = [_stacked(g, [each[1][n] for each in made]) for n in range(len(states))]
+        ends = [_stack(g, [each[1][n] for each in made]) for n in range(len(states))]
         if batch_first:
             dx = g.transpose(dx, perm=(1, 0, 2))
         return [dx, *ends, *(weight for each in made for weight in each[2])]
@@ -202,7 +202,7 @@ def _half(g: TorchBuilder, y: Value, row: int, rows: int) -> Value:
     return g.slice(y, starts=(size * row,), ends=(size * (row + 1),), axes=(2,))
 
 
-def _stacked(g: TorchBuilder, states: Sequence[Value]) -> Value:
+def _stack(g: TorchBuilder, states: Sequence[Value]) -> Value:
     made = [g.unsqueeze(each, axes=(0,)) for each in states]
     return made[0] if len(made) == 1 else g.concat(*made, axis=0)
 

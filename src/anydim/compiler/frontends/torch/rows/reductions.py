@@ -15,7 +15,7 @@ from anydim.sizes import Size, as_size, maximum, product
 Dims: TypeAlias = "int | Sequence[int] | None"
 
 
-def reduced(g: TorchBuilder, name: str, x: Value, dims: Dims, keepdim: bool) -> Value:
+def reduce_over(g: TorchBuilder, name: str, x: Value, dims: Dims, keepdim: bool) -> Value:
     return getattr(g, name)(x, axes=g.axes_of(x, dims), keepdims=keepdim and bool(x.shape))
 
 
@@ -25,8 +25,8 @@ def reduction(name: str) -> Build:
     def build(
         g: TorchBuilder, x: Value, dims: Dims = None, keepdim: bool = False, **_: Any
     ) -> Value:
-        (own,) = g.worked(x)
-        return reduced(g, name, own, dims, keepdim)
+        (own,) = g.to_working(x)
+        return reduce_over(g, name, own, dims, keepdim)
 
     return build
 
@@ -43,9 +43,9 @@ def extreme(name: str) -> Build:
 def extreme_of(g: TorchBuilder, name: str, x: Value, dims: Dims, keepdim: bool) -> Value:
     require_elements(g, x, dims)
     if x.dtype == boolean:
-        made = reduced(g, name, g.cast(x, to=uint8), dims, keepdim)
+        made = reduce_over(g, name, g.cast(x, to=uint8), dims, keepdim)
         return g.cast(made, to=boolean)
-    return reduced(g, name, x, dims, keepdim)
+    return reduce_over(g, name, x, dims, keepdim)
 
 
 def require_elements(g: TorchBuilder, x: Value, dims: Dims) -> None:
@@ -62,7 +62,7 @@ def truth(name: str) -> Build:
         if dims == []:  # of no axes
             return marks
         counted = g.cast(marks if name == "any" else g.logical_not(marks), to=int64)
-        total = reduced(g, "reduce_sum", counted, dims, keepdim)
+        total = reduce_over(g, "reduce_sum", counted, dims, keepdim)
         return g.greater(total, 0) if name == "any" else g.equal(total, 0)
 
     return build
@@ -133,7 +133,7 @@ def moments(
     keepdim: bool = False,
 ) -> list[Value]:  # fmt: skip
     """(variance, mean) over dims."""
-    (x,) = g.worked(x)
+    (x,) = g.to_working(x)
     axes = g.axes_of(x, dims)
     kept = keepdim and bool(x.shape)
     count = product(x.shape[axis] for axis in axes)
@@ -159,14 +159,14 @@ def vector_norm(
     g: TorchBuilder, x: Value, order: float = 2, dims: Dims = None, keepdim: bool = False, **_: Any
 ) -> Value:
     """The norm of the elements as a vector, of any order."""
-    (x,) = g.worked(x)
+    (x,) = g.to_working(x)
     size = g.abs(x)
     if order in _NORMS:
-        return reduced(g, _NORMS[order], x if order in (1, 2) else size, dims, keepdim)
+        return reduce_over(g, _NORMS[order], x if order in (1, 2) else size, dims, keepdim)
     if order == 0:
         marks = g.cast(g.not_equal(x, 0), to=x.dtype)
-        return reduced(g, "reduce_sum", marks, dims, keepdim)
-    total = reduced(g, "reduce_sum", g.pow(size, float(order)), dims, keepdim)
+        return reduce_over(g, "reduce_sum", marks, dims, keepdim)
+    total = reduce_over(g, "reduce_sum", g.pow(size, float(order)), dims, keepdim)
     return g.pow(total, 1 / float(order))
 
 
@@ -181,7 +181,7 @@ def along(name: str) -> Build:
 
     @over_vectors
     def build(g: TorchBuilder, x: Value, dim: int, *_: Any, **__: Any) -> Value:
-        return getattr(g, name)(*g.worked(x), axis=dim)
+        return getattr(g, name)(*g.to_working(x), axis=dim)
 
     return build
 
@@ -189,7 +189,7 @@ def along(name: str) -> Build:
 @over_vectors
 def log_cumulative(g: TorchBuilder, x: Value, dim: int) -> Value:
     """By a loop over the axis: the running logarithm of a sum of exponentials."""
-    return along_axis(g, "log_cum_sum_exp", g.worked(x)[0], dim)[0]
+    return along_axis(g, "log_cum_sum_exp", g.to_working(x)[0], dim)[0]
 
 
 def running(name: str) -> Build:
@@ -211,7 +211,7 @@ def along_axis(g: TorchBuilder, name: str, x: Value, dim: int) -> list[Value]:
     perm = (*(a for a in range(rank) if a != axis), axis)
     turned = g.transpose(x, perm=perm) if axis != rank - 1 else x
     shape = turned.shape
-    made = g.defined(name, g.reshape(turned, shape=(product(shape[:-1]), shape[-1])))
+    made = g.call_definition(name, g.reshape(turned, shape=(product(shape[:-1]), shape[-1])))
     made = made if isinstance(made, tuple) else (made,)
     back = tuple(perm.index(a) for a in range(rank))
     whole = [g.reshape(each, shape=shape) for each in made]
@@ -310,19 +310,19 @@ def mode(g: TorchBuilder, x: Value, dim: int = -1, keepdim: bool = False) -> lis
 
 def count_of(g: TorchBuilder, x: Value, dims: Dims = None) -> Value:
     marks = g.cast(g.as_type(x, boolean), to=int64)
-    return reduced(g, "reduce_sum", marks, dims, False)
+    return reduce_over(g, "reduce_sum", marks, dims, False)
 
 
 def log_sum_exp(g: TorchBuilder, x: Value, dims: Dims, keepdim: bool = False) -> Value:
-    (own,) = g.worked(x)
-    return reduced(g, "reduce_log_sum_exp", own, dims, keepdim)
+    (own,) = g.to_working(x)
+    return reduce_over(g, "reduce_log_sum_exp", own, dims, keepdim)
 
 
 def product_of(
     g: TorchBuilder, x: Value, dim: int | None = None, keepdim: bool = False, **_: Any
 ) -> Value:
-    (own,) = g.worked(x)
-    return reduced(g, "reduce_prod", own, dim, keepdim)
+    (own,) = g.to_working(x)
+    return reduce_over(g, "reduce_prod", own, dim, keepdim)
 
 
 def segments(
@@ -341,7 +341,7 @@ def segments(
     rows, count = product(x.shape[:axis]), at.shape[-1] - 1
     at = g.reshape(g.as_type(at, int64), shape=(rows, count + 1))
     parts = g.reshape(x, shape=(rows, x.shape[axis], product(x.shape[axis + 1 :])))
-    made = g.defined(f"segment_{'sum' if reduce == 'mean' else reduce}", parts, at)
+    made = g.call_definition(f"segment_{'sum' if reduce == 'mean' else reduce}", parts, at)
     if initial is not None:
         made = getattr(g, _COMBINED[reduce])(made, g.scalar(initial, x.dtype))
     if reduce == "mean":
@@ -355,7 +355,7 @@ def segments(
 _COMBINED = {"sum": "add", "mean": "add", "prod": "mul", "max": "maximum", "min": "minimum"}
 
 
-def hashed(
+def hash_bits(
     g: TorchBuilder, x: Value, dims: Dims = None, *, keepdim: bool = False, mode: int = 0
 ) -> Value:
     """The exclusive or of elements: of integers, or of the bits of floats as float64."""
@@ -370,11 +370,11 @@ def hashed(
     rows = g.reshape(own, shape=(product(lead), product(own.shape[len(kept) :])))
     if keepdim:
         lead = tuple(size if axis in kept else as_size(1) for axis, size in enumerate(x.shape))
-    return g.reshape(g.bit_cast(g.defined("exclusive_or", rows), to=uint64), shape=lead)
+    return g.reshape(g.bit_cast(g.call_definition("exclusive_or", rows), to=uint64), shape=lead)
 
 
 ROWS: dict[str, Build] = {
-    "segment_reduce.default": segments, "hash_tensor.default": hashed,
+    "segment_reduce.default": segments, "hash_tensor.default": hash_bits,
     "sum.default": reduction("reduce_sum"), "sum.dim_IntList": reduction("reduce_sum"),
     "mean.default": reduction("reduce_mean"), "mean.dim": reduction("reduce_mean"),
     "prod.default": product_of, "prod.dim_int": product_of,

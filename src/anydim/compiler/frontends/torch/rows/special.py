@@ -38,13 +38,13 @@ def constants(g: TorchBuilder, numbers: Sequence[float]) -> Value:
 
 def polynomial(g: TorchBuilder, x: Value, numbers: Sequence[float]) -> Value:
     """The highest power first."""
-    made = g.defined("polynomial", g.flat(x), constants(g, numbers))
+    made = g.call_definition("polynomial", g.flat(x), constants(g, numbers))
     return g.reshape(made, shape=x.shape)
 
 
 def chebyshev(g: TorchBuilder, x: Value, numbers: Sequence[float]) -> Value:
     """Half of a series of Chebyshev polynomials of x / 2, the highest first."""
-    made = g.defined("chebyshev", g.flat(x), constants(g, numbers))
+    made = g.call_definition("chebyshev", g.flat(x), constants(g, numbers))
     return g.reshape(made, shape=x.shape)
 
 
@@ -53,7 +53,7 @@ def quotient(g: TorchBuilder, x: Value, name: str, over: str, under: str) -> Val
     return g.div(polynomial(g, x, table[over]), polynomial(g, x, table[under]))
 
 
-def squared(g: TorchBuilder, x: Value) -> Value:
+def square(g: TorchBuilder, x: Value) -> Value:
     return g.mul(x, x)
 
 
@@ -63,7 +63,7 @@ def squared(g: TorchBuilder, x: Value) -> Value:
 def _far(g: TorchBuilder, x: Value, name: str, angle: float, second: bool) -> Value:
     """The asymptotic form for x > 5, of the first or the second kind."""
     ratio = g.div(5.0, x)
-    z = squared(g, ratio)
+    z = square(g, ratio)
     p, q = quotient(g, z, name, "PP", "PQ"), g.mul(ratio, quotient(g, z, name, "QP", "QQ"))
     turned = g.sub(x, angle)
     sine, cosine = g.sin(turned), g.cos(turned)
@@ -76,7 +76,7 @@ def _far(g: TorchBuilder, x: Value, name: str, angle: float, second: bool) -> Va
 
 def bessel_j0(g: TorchBuilder, x: Value) -> Value:
     x = g.abs(x)
-    z = squared(g, x)
+    z = square(g, x)
     roots = g.mul(g.sub(z, 5.78318596294678452118), g.sub(z, 30.4712623436620863991))
     near = g.mul(roots, quotient(g, z, "bessel_j0", "RP", "RQ"))
     far = _far(g, g.maximum(x, 5.0), "bessel_j0", math.pi / 4, False)
@@ -85,7 +85,7 @@ def bessel_j0(g: TorchBuilder, x: Value) -> Value:
 
 def bessel_j1(g: TorchBuilder, x: Value) -> Value:
     size = g.abs(x)
-    z = squared(g, size)
+    z = square(g, size)
     roots = g.mul(g.sub(z, 14.6819706421238932572), g.sub(z, 49.2184563216946036703))
     near = g.mul(g.mul(quotient(g, z, "bessel_j1", "RP", "RQ"), size), roots)
     far = _far(g, g.maximum(size, 5.0), "bessel_j1", 3 * math.pi / 4, False)
@@ -99,7 +99,7 @@ def _of_positive(g: TorchBuilder, x: Value, made: Value, at_zero: float) -> Valu
 
 
 def bessel_y0(g: TorchBuilder, x: Value) -> Value:
-    z = squared(g, x)
+    z = square(g, x)
     logs = g.mul(g.log(g.abs(x)), bessel_j0(g, x))
     near = g.add(quotient(g, z, "bessel_y0", "YP", "YQ"), g.mul(logs, 2 / math.pi))
     far = _far(g, g.maximum(x, 5.0), "bessel_y0", math.pi / 4, True)
@@ -107,7 +107,7 @@ def bessel_y0(g: TorchBuilder, x: Value) -> Value:
 
 
 def bessel_y1(g: TorchBuilder, x: Value) -> Value:
-    z = squared(g, x)
+    z = square(g, x)
     logs = g.sub(g.mul(bessel_j1(g, x), g.log(g.abs(x))), g.div(1.0, x))
     near = g.add(g.mul(x, quotient(g, z, "bessel_y1", "YP", "YQ")), g.mul(logs, 2 / math.pi))
     far = _far(g, g.maximum(x, 5.0), "bessel_y1", 3 * math.pi / 4, True)
@@ -144,7 +144,7 @@ def modified_k(order: int, scaled: bool) -> Function:
     def function(g: TorchBuilder, x: Value) -> Value:
         table = TABLES[f"modified_bessel_k{order}"]
         low = g.minimum(x, 2.0)
-        series = chebyshev(g, g.sub(squared(g, low), 2.0), table["A"])
+        series = chebyshev(g, g.sub(square(g, low), 2.0), table["A"])
         logs = g.mul(g.log(g.mul(g.abs(low), 0.5)), modified_i(order)(g, low))
         near = g.sub(series, logs) if not order else g.add(logs, g.div(series, low))
         high = g.maximum(x, 2.0)
@@ -159,7 +159,7 @@ def modified_k(order: int, scaled: bool) -> Function:
 
 
 def spherical_j0(g: TorchBuilder, x: Value) -> Value:
-    z = squared(g, x)
+    z = square(g, x)
     terms = [(-1) ** k / math.factorial(2 * k + 1) for k in range(8)]
     near = polynomial(g, g.minimum(z, 0.25), terms[::-1])
     made = g.where(g.less(g.abs(x), 0.5), near, g.div(g.sin(x), x))
@@ -172,7 +172,7 @@ def airy(g: TorchBuilder, x: Value) -> Value:
     root = g.sqrt(g.maximum(size, 1.0))
     angle = g.div(g.mul(g.mul(g.maximum(size, 1.0), root), 2.0), 3.0)
     z = g.div(1.0, angle)
-    zz = squared(g, z)
+    zz = square(g, z)
     sine = g.add(1.0, g.mul(zz, quotient(g, zz, "airy_ai", "AFN", "AFD")))
     cosine = g.mul(z, quotient(g, zz, "airy_ai", "AGN", "AGD"))
     t = g.add(angle, math.pi / 4)
@@ -180,7 +180,7 @@ def airy(g: TorchBuilder, x: Value) -> Value:
     below = g.mul(scale, g.sub(g.mul(g.sin(t), sine), g.mul(g.cos(t), cosine)))
     decay = g.mul(g.mul(scale, 0.5), g.exp(g.neg(angle)))
     above = g.mul(decay, quotient(g, z, "airy_ai", "AN", "AD"))
-    middle = g.reshape(g.defined("airy_series", g.flat(g.minimum(g.maximum(x, -3.0), 3.0))),
+    middle = g.reshape(g.call_definition("airy_series", g.flat(g.minimum(g.maximum(x, -3.0), 3.0))),
                        shape=x.shape)  # fmt: skip
     made = g.where(g.less(x, -2.09), below, g.where(g.greater_equal(x, 2.09), above, middle))
     made = g.where(g.greater(x, 103.892), g.scalar(0.0, float64), made)
@@ -193,9 +193,9 @@ def airy(g: TorchBuilder, x: Value) -> Value:
 def scaled_erfc(g: TorchBuilder, x: Value) -> Value:
     """exp(x^2) * erfc(x)."""
     usual = g.minimum(x, 20.0)
-    near = g.mul(g.exp(squared(g, usual)), g.erfc(usual))
+    near = g.mul(g.exp(square(g, usual)), g.erfc(usual))
     far = g.maximum(x, 20.0)
-    z = g.div(0.5, squared(g, far))
+    z = g.div(0.5, square(g, far))
     series = polynomial(g, z, (-945.0, 105.0, -15.0, 3.0, -1.0, 1.0))
     return g.where(g.less(x, 20.0), near, g.div(series, g.mul(far, math.sqrt(math.pi))))
 
@@ -203,7 +203,7 @@ def scaled_erfc(g: TorchBuilder, x: Value) -> Value:
 def log_normal_share(g: TorchBuilder, x: Value) -> Value:
     """The logarithm of the standard normal distribution function."""
     t = g.mul(x, math.sqrt(0.5))
-    low = g.sub(g.log(g.mul(scaled_erfc(g, g.neg(t)), 0.5)), squared(g, t))
+    low = g.sub(g.log(g.mul(scaled_erfc(g, g.neg(t)), 0.5)), square(g, t))
     high = g.log1p(g.mul(g.erfc(t), -0.5))
     return g.where(g.less(x, -1.0), low, high)
 
@@ -214,7 +214,7 @@ def normal_quantile(g: TorchBuilder, share: Value) -> Value:
     upper = g.greater(share, 1 - least)
     y = g.where(upper, g.sub(1.0, share), share)
     away = g.sub(y, 0.5)
-    z = squared(g, away)
+    z = square(g, away)
     middle = g.add(away, g.mul(away, g.mul(z, quotient(g, z, "ndtri", "P0", "Q0"))))
     middle = g.mul(middle, math.sqrt(2 * math.pi))
     x = g.sqrt(g.mul(g.log(g.minimum(y, least)), -2.0))
@@ -233,7 +233,7 @@ def normal_quantile(g: TorchBuilder, share: Value) -> Value:
 def inverse_erf(g: TorchBuilder, y: Value) -> Value:
     """A rational start, and two steps of Newton's method."""
     size = g.abs(y)
-    z = squared(g, y)
+    z = square(g, y)
     over = polynomial(g, z, (-0.140543331, 0.914624893, -1.645349621, 0.886226899))
     under = polynomial(g, z, (0.012229801, -0.329097515, 1.442710462, -2.118377725, 1.0))
     middle = g.div(g.mul(y, over), under)
@@ -242,7 +242,7 @@ def inverse_erf(g: TorchBuilder, y: Value) -> Value:
                 polynomial(g, w, (1.637067800, 3.543889200, 1.0)))  # fmt: skip
     x = g.where(g.less_equal(size, 0.7), middle, g.where(g.less(y, 0.0), g.neg(end), end))
     for _ in range(2):
-        slope = g.mul(g.exp(g.neg(squared(g, x))), 2 / math.sqrt(math.pi))
+        slope = g.mul(g.exp(g.neg(square(g, x))), 2 / math.sqrt(math.pi))
         x = g.sub(x, g.div(g.sub(g.erf(x), y), slope))
     infinite = g.where(g.less(y, 0.0), g.scalar(-INFINITY, float64), g.scalar(INFINITY, float64))
     x = g.where(g.equal(size, 1.0), infinite, x)
@@ -256,7 +256,7 @@ def log_gamma(g: TorchBuilder, x: Value) -> Value:
     """Stirling's series from 10 on; below, by the recurrence; below 1/2, by reflection."""
     low = g.less(x, 0.5)
     own = g.where(low, g.sub(1.0, x), x)
-    made = g.reshape(g.defined("log_gamma", g.flat(own)), shape=x.shape)
+    made = g.reshape(g.call_definition("log_gamma", g.flat(own)), shape=x.shape)
     sine = g.abs(g.sin(g.mul(g.sub(x, g.floor(x)), math.pi)))
     mirrored = g.sub(math.log(math.pi), g.add(g.log(sine), made))
     made = g.where(low, mirrored, made)
@@ -268,7 +268,7 @@ def log_gamma(g: TorchBuilder, x: Value) -> Value:
 def digamma(g: TorchBuilder, x: Value) -> Value:
     low = g.less(x, 0.0)
     own = g.where(low, g.sub(1.0, x), x)
-    made = g.reshape(g.defined("digamma", g.flat(own)), shape=x.shape)
+    made = g.reshape(g.call_definition("digamma", g.flat(own)), shape=x.shape)
     rest = g.sub(x, g.trunc(x))
     mirrored = g.sub(made, g.div(math.pi, g.tan(g.mul(rest, math.pi))))
     made = g.where(low, mirrored, made)
@@ -280,7 +280,7 @@ def digamma(g: TorchBuilder, x: Value) -> Value:
 
 def zeta(g: TorchBuilder, x: Value, q: Value) -> Value:
     """The sum of (q + k)^-x: some terms, then the series of Euler and Maclaurin."""
-    made = g.reshape(g.defined("zeta", g.flat(x), g.flat(q)), shape=x.shape)
+    made = g.reshape(g.call_definition("zeta", g.flat(x), g.flat(q)), shape=x.shape)
     made = g.where(g.equal(x, 1.0), g.scalar(INFINITY, float64), made)
     made = g.where(g.less(x, 1.0), g.scalar(NAN, float64), made)
     low = g.less_equal(q, 0.0)
@@ -297,12 +297,12 @@ def polygamma(g: TorchBuilder, order: int, x: Value) -> Value:
         return digamma(g, x)
     sign = (-1) ** (order + 1) * math.factorial(order)
     if order > 1:
-        return g.mul(zeta(g, g.filled(x.shape, order + 1.0, float64), x), float(sign))
+        return g.mul(zeta(g, g.fill_shape(x.shape, order + 1.0, float64), x), float(sign))
     low = g.less(x, 0.5)
     own = g.where(low, g.sub(1.0, x), x)
-    made = zeta(g, g.filled(x.shape, 2.0, float64), own)
+    made = zeta(g, g.fill_shape(x.shape, 2.0, float64), own)
     sine = g.sin(g.mul(g.sub(x, g.floor(x)), math.pi))
-    mirrored = g.sub(g.div(math.pi**2, squared(g, sine)), made)
+    mirrored = g.sub(g.div(math.pi**2, square(g, sine)), made)
     return g.where(low, mirrored, made)
 
 
@@ -313,8 +313,10 @@ def share_of_gamma(upper: bool) -> Function:
         safe = g.where(g.greater(x, 0.0), x, g.scalar(1.0, float64))
         scale = g.exp(g.sub(g.sub(g.mul(a, g.log(safe)), safe), log_gamma(g, a)))
         flat = g.flat(a), g.flat(safe)
-        series = g.mul(scale, g.reshape(g.defined("gamma_series", *flat), shape=a.shape))
-        fraction = g.mul(scale, g.reshape(g.defined("gamma_fraction", *flat), shape=a.shape))
+        series = g.mul(scale, g.reshape(g.call_definition("gamma_series", *flat), shape=a.shape))
+        fraction = g.mul(
+            scale, g.reshape(g.call_definition("gamma_fraction", *flat), shape=a.shape)
+        )
         below = g.less(safe, g.add(a, 1.0))
         lower = g.where(below, series, g.sub(1.0, fraction))
         made = g.where(below, g.sub(1.0, series), fraction) if upper else lower
@@ -337,9 +339,9 @@ def recurrence(first: tuple[float, float], name: str, shifted: bool = False) -> 
         own = g.sub(g.mul(x, 2.0), 1.0) if shifted else x
         degree = g.cast(g.trunc(g.where(g.is_nan(order), g.scalar(0.0, float64), order)), to=int64)
         padded = g.pad(g.flat(degree), g.scalar(1, int64), before=(0,), after=(1,))
-        most = g.found(g.maximum(g.reduce_max(padded, axes=(0,)), 1), "degree", 1, 100000)
+        most = g.find_size(g.maximum(g.reduce_max(padded, axes=(0,)), 1), "degree", 1, 100000)
         begin = g.add(g.mul(own, first[0]), first[1])
-        made = g.defined(name, g.flat(own), g.flat(begin), g.flat(degree), M=most)
+        made = g.call_definition(name, g.flat(own), g.flat(begin), g.flat(degree), M=most)
         made = g.reshape(made, shape=x.shape)
         return g.where(g.less(degree, 0), g.scalar(0.0, float64), made)
 

@@ -65,7 +65,7 @@ def bits(g: TorchBuilder, x: Value, dtype: DType) -> Value:
     return g.bit_cast(made, to=dtype)
 
 
-def transposed(g: TorchBuilder, x: Value) -> Value:
+def transpose_matrix(g: TorchBuilder, x: Value) -> Value:
     return g.transpose(x, perm=(1, 0)) if len(x.shape) == 2 else x
 
 
@@ -98,11 +98,11 @@ def slice_of(
     if isinstance(last, int) and last >= 1 << 62:
         last = x.shape[dim]
     if as_size(step).constant is None:
-        return _stepped(g, x, dim % len(x.shape), first, last, as_size(step))
+        return _take_steps(g, x, dim % len(x.shape), first, last, as_size(step))
     return g.slice(x, starts=(first,), ends=(last,), axes=(dim,), steps=(step,))
 
 
-def _stepped(g: TorchBuilder, x: Value, axis: int, start: Any, end: Any, step: Size) -> Value:
+def _take_steps(g: TorchBuilder, x: Value, axis: int, start: Any, end: Any, step: Size) -> Value:
     """Every step-th slice, of a step that sizes decide."""
     g.require(step, ">=", 1, "the step of a slice is positive")
     first, last = _first(x, axis, start), _first(x, axis, end)
@@ -120,7 +120,7 @@ def select(g: TorchBuilder, x: Value, dim: int, index: int | Size | Value) -> Va
 
 def narrow(g: TorchBuilder, x: Value, dim: int, start: Any, length: Any) -> Value:
     if isinstance(start, Value):
-        start = g.found(g.reshape(start, shape=()), "start")
+        start = g.find_size(g.reshape(start, shape=()), "start")
     size = as_size(start)
     first = start if size.constant is None or size.constant >= 0 else x.shape[dim] + start
     return g.slice(x, starts=(first,), ends=(first + length,), axes=(dim,))
@@ -215,10 +215,10 @@ def as_strided(
     g: TorchBuilder, x: Value, sizes: Sizes, strides: Sizes, offset: Any = None
 ) -> Value:
     """Elements of the tensor in memory at an offset plus strides times indices."""
-    return g.gather(g.flat(_in_memory(g, x)), _strided(g, sizes, strides, offset), axis=0)
+    return g.gather(g.flat(_in_memory(g, x)), _strided_places(g, sizes, strides, offset), axis=0)
 
 
-def _strided(g: TorchBuilder, sizes: Sizes, strides: Sizes, offset: Any) -> Value:
+def _strided_places(g: TorchBuilder, sizes: Sizes, strides: Sizes, offset: Any) -> Value:
     """An offset plus strides times indices."""
     rank = len(sizes)
     place = g.scalar(as_size(0 if offset is None else offset), int64)
@@ -346,7 +346,7 @@ def as_strided_scatter(
     g: TorchBuilder, x: Value, source: Value, sizes: Sizes, strides: Sizes, offset: Any = None
 ) -> Value:
     order = memory_order(g.source)
-    made = put_flat(g, _in_memory(g, x), _strided(g, sizes, strides, offset), source)
+    made = put_flat(g, _in_memory(g, x), _strided_places(g, sizes, strides, offset), source)
     back = tuple(sorted(range(len(order)), key=order.__getitem__))
     return made if order == tuple(range(len(order))) else g.transpose(made, perm=back)
 
@@ -356,7 +356,7 @@ ROWS: dict[str, Build] = {
        ("view", "reshape", "_unsafe_view", "view_copy", "_reshape_copy")},
     "view.dtype": bits, "expand.default": expand, "expand_copy.default": expand,
     "permute.default": permute, "permute_copy.default": permute,
-    "transpose.int": transpose, "t.default": transposed,
+    "transpose.int": transpose, "t.default": transpose_matrix,
     "unsqueeze.default": unsqueeze, "unsqueeze_copy.default": unsqueeze,
     "squeeze.default": squeeze, "squeeze.dim": squeeze, "squeeze.dims": squeeze,
     "squeeze_copy.dims": squeeze,
