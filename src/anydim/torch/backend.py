@@ -59,7 +59,7 @@ from anydim.compiler.frontends.torch.sections import InSections, sections
 from anydim.torch.calls import ModelCall
 
 _LOG = logging.getLogger("torch._dynamo.backends.anydim")
-_MOST_BUILDS = 4  # of a graph with its weights as constants
+_MOST_BUILDS = 4  # compilations with weights as constants; then weights are inputs
 _OPTIONS = ("threads", "options", "precision", "strategy", "target", "memory_limit", "arenas")
 
 
@@ -92,7 +92,7 @@ def _is_weight(value: Any) -> bool:
 
 
 def _attention(inputs: Sequence[Any]) -> Any:
-    """The form of attention that torch traces: with gradients, one of operators that have them."""
+    """Selects how torch traces attention: with gradients, as differentiable operators."""
     recorded = torch.is_grad_enabled() and any(
         isinstance(each, torch.Tensor) and each.requires_grad for each in inputs
     )
@@ -118,7 +118,7 @@ def _trace(
 
 
 def _is_whole(module: torch.fx.GraphModule) -> bool:
-    """Whether the inputs of torch's functional graph are those of the traced one, in order."""
+    """Whether parameters are inputs of the traced graph: torch then keeps the order of inputs."""
     return not dict(module.named_parameters()) and not dict(module.named_buffers())
 
 
@@ -126,7 +126,7 @@ def _compile_graph(
     wanted: Mapping[str, Any], held: Mapping[int, torch.Tensor],
     module: torch.fx.GraphModule, inputs: Sequence[Any], *, is_backward: bool = False,
 ) -> Callable[..., Any]:  # fmt: skip
-    """The model of a functional graph; torch's own graph if it cannot be compiled."""
+    """Compiles a functional graph; falls back to the graph itself in torch."""
     constant = {n: tensor for n, tensor in held.items() if not _is_written(n)}
     returned = 0 if is_backward else count_returned()  # gradients have no aliases
     return _box_call(_compile_or_none(module, inputs, wanted, constant, returned) or module.forward)
@@ -135,7 +135,7 @@ def _compile_graph(
 def _compile_or_none(
     module: torch.fx.GraphModule, inputs: Sequence[Any], *options: Any
 ) -> Callable[..., Any] | None:
-    """The compiled graph; None, with a line in torch's log, if it cannot be compiled."""
+    """Compiles a graph; None, with a line in torch's log, if it cannot be compiled."""
     try:
         graph = CompiledGraph(module, inputs, *options)
     except UnsupportedNodes as error:
@@ -176,7 +176,7 @@ def _compile_sections(
 
 
 def _box_call(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that takes its arguments as one list, and empties it."""
+    """Wraps a call in torch's boxed convention: one list of arguments, which it empties."""
 
     def boxed(arguments: list[Any]) -> Any:
         given = tuple(arguments)
@@ -188,10 +188,10 @@ def _box_call(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class CompiledGraph:
-    """A functional graph of ATen and its model; `held` are the weights that the model holds, by
-    position.
+    """A functional graph of ATen and its compiled model.
 
-    `returned` is the number of results whose memory the caller sees. Raises ModelError.
+    `held` are the weights that are constants of the model, by position. `returned` is the number of
+    results that the caller sees; the others are saved for the backward graph. Raises ModelError.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class CompiledGraph:
             self._versions = _versions(self.held.values())
 
     def _import(self) -> Imported:
-        """The graph with the computed results only."""
+        """Imports the graph with computed results only: no inputs, views or repeats."""
         *_, output = self._module.graph.nodes
         placeholders = [n.name for n in self._module.graph.nodes if n.op == "placeholder"]
         constants = {placeholders[n]: tensor for n, tensor in self.held.items()}
@@ -245,18 +245,18 @@ class CompiledGraph:
             output.args = (before,)
 
     def is_stale(self, arguments: Sequence[Any]) -> bool:
-        """Whether weights among the arguments are not those that the model holds."""
+        """Whether the weights of a call differ from the constants of the model."""
         return _versions([arguments[n] for n in self._positions]) != self._versions
 
     def recompile(self, held: Mapping[int, torch.Tensor]) -> CompiledGraph:
-        """The same graph compiled with other weights."""
+        """Compiles the same graph with other weights as constants."""
         graph = copy.copy(self)
         graph.held = held
         graph.build()
         return graph
 
     def call(self, *arguments: Any) -> list[Any]:
-        """The results for arguments in order."""
+        """Runs the model for the arguments of the graph, in order."""
         whole = self._drawn.arguments(arguments)
         outputs = {} if self._call is None else self._call(whole)
         return self._made.make(whole, outputs)
@@ -288,7 +288,7 @@ class _Recompiled:
 
 
 def _refuse_unknown(value: Any) -> None:
-    """Raise ModelError for a traced value that no model computes."""
+    """Raise ModelError for meta and nested tensors."""
     if isinstance(value, torch.Tensor) and value.device.type == "meta":
         raise ModelError("torch.compile: tensors of the device meta have no values")
     if isinstance(value, torch.SymInt) and isinstance(value.node._hint, torch.SymInt):
@@ -300,7 +300,7 @@ def _is_on_host(value: Any) -> bool:
 
 
 def _versions(tensors: Iterable[torch.Tensor]) -> list[int]:
-    """Where tensors lie, and how often they were changed."""
+    """The address and torch's version counter of each tensor."""
     found: list[int] = []
     for tensor in tensors:
         found += (tensor.data_ptr(), tensor._version)

@@ -15,7 +15,7 @@ from anydim.compiler.frontends.torch.importer import Imported
 from anydim.runtime.exchange import export_array, with_strides
 from anydim.runtime.program.adapter import complex_tensor
 
-_MOST_BYTES = 1 << 20  # that stand for a number and are allocated
+_MOST_BYTES = 1 << 20  # allocated for a number; larger ones are arrays of stride 0
 
 
 class ModelCall:
@@ -52,32 +52,32 @@ class ModelCall:
 
 
 def _is_native(model: Model) -> bool:
-    """Whether numpy can hold all inputs and results: its arrays are passed on faster."""
+    """Whether numpy has all element types: the executable takes numpy arrays faster."""
     return all(spec.dtype.numpy.isbuiltin == 1 for spec in (*model.inputs, *model.outputs))
 
 
 def _plain(value: Any) -> Any:
-    """An argument of a model, without gradients: a number is the size of an array of bytes."""
+    """Detaches a tensor; encodes a number as the size of an array of bytes."""
     if type(value) is torch.Tensor and not value.requires_grad:
         return value
     return _bytes(value) if isinstance(value, int) else value.detach()
 
 
 def _bytes(count: int) -> numpy.ndarray:
-    """An array of that many bytes, whose elements are not read; none for a negative count."""
+    """An array of `count` bytes that stands for a number; empty for a negative one."""
     if count <= _MOST_BYTES:
         return numpy.empty(max(count, 0), numpy.uint8)
     return numpy.lib.stride_tricks.as_strided(numpy.empty(1, numpy.uint8), (count,), (1,))
 
 
 def _share_arrays(given: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
-    """Arguments as arrays that share their memory."""
+    """Converts tensors to arrays that share their memory."""
     return {name: value if isinstance(value, numpy.ndarray) else _array_of(value)
             for name, value in given.items()}  # fmt: skip
 
 
 class _Shared:
-    """A tensor as a DLPack array."""
+    """Exports a tensor by DLPack."""
 
     __slots__ = ("tensor",)
 

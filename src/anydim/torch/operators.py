@@ -45,7 +45,7 @@ def operator_name(function: Any, attributes: Mapping[str, Any]) -> str:
 
 
 def for_call(name: str, tensors: Sequence[torch.Tensor]) -> Callable[..., Any]:
-    """What to call for a registered operator on such arguments.
+    """The callable of a registered operator for such arguments.
 
     Transforms such as torch.func.grad take autograd functions, and no operators with gradients.
     """
@@ -56,7 +56,7 @@ def for_call(name: str, tensors: Sequence[torch.Tensor]) -> Callable[..., Any]:
 
 
 def is_plain(values: Sequence[Any]) -> bool:
-    """Whether a call needs nothing of torch: no gradients, no transformation, no tracing."""
+    """Whether a call bypasses torch: no gradients, no transforms, no tracing."""
     if torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack():
         return False
     recording = torch.is_grad_enabled()
@@ -97,7 +97,7 @@ class _Operator:
         return operator
 
     def one_or_all(self, results: Sequence[Any]) -> Any:
-        """The results as the schema has them."""
+        """One result alone, or a tuple, as the schema declares."""
         return results[0] if self.count == 1 else tuple(results)
 
     def run(self, *tensors: torch.Tensor) -> Any:
@@ -109,7 +109,7 @@ class _Operator:
     # ---- sizes ---------------------------------------------------------------------------------
 
     def fake(self, *tensors: torch.Tensor) -> Any:
-        """Results without values, of the sizes that the definition gives them."""
+        """Fake results: the sizes and types that the definition gives them."""
         graph = self.graph(tensors)
         sizes = _bind_dims(graph, tensors)
         kinds = [graph.types[name] for name in graph.outputs]
@@ -122,14 +122,14 @@ class _Operator:
         ])  # fmt: skip
 
     def graph(self, tensors: Sequence[torch.Tensor]) -> Graph:
-        """The graph of the definition for such arguments."""
+        """The graph of the definition for arguments of these types and ranks."""
         pattern = pattern_of(self.definition, [_like(t) for t in tensors], self.attributes)
         return graph_of(self.definition, pattern, self.attributes, self.function._fixed)
 
     # ---- gradients -----------------------------------------------------------------------------
 
     def setup(self, ctx: Any, inputs: tuple[torch.Tensor, ...], output: Any) -> None:
-        """Keep the inputs: the derivative computes other values again."""
+        """Save the inputs for the derivative, which recomputes intermediate values."""
         ctx.save_for_backward(*inputs)
 
     def backward(self, ctx: Any, *cotangents: torch.Tensor) -> Any:
@@ -167,7 +167,7 @@ class _Operator:
 
 
 def _autograd_function(operator: _Operator, registered: Any) -> Any:
-    """An operator as an autograd function, with the rules that transforms need."""
+    """Wraps an operator as an autograd function with setup_context and vmap for torch.func."""
 
     def vmap(info: Any, in_dims: Any, *tensors: Any) -> Any:
         return operator.run_batch(info, in_dims, *tensors)
@@ -192,20 +192,20 @@ def _first(tensor: torch.Tensor) -> torch.Tensor:
 def _call_operator(
     function: Any, attributes: Mapping[str, Any], tensors: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """The results of the operator of a definition."""
+    """Calls the torch operator of a definition; always returns a tuple."""
     made = for_call(operator_name(function, attributes), tensors)(*tensors)
     return (made,) if len(function.definition.results) == 1 else tuple(made)
 
 
 def _like(tensor: torch.Tensor) -> numpy.ndarray:
-    """An array of the type and rank of a tensor, and of size 1 where it has size 1."""
+    """A stand-in array: the tensor's type and rank; sizes 1 stay 1, others are 2."""
     dtype = DTYPES[str(tensor.dtype).removeprefix("torch.")].numpy
     sizes = [1 if guard_or_false(size == 1) else 2 for size in tensor.shape]
     return numpy.broadcast_to(numpy.zeros((), dtype), sizes)
 
 
 def _bind_dims(graph: Graph, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
-    """The values of the graph's dims; torch checks that sizes agree."""
+    """Binds the dims of the graph to sizes of tensors; torch._check compares the rest."""
     found: dict[str, Any] = {}
     rest: list[tuple[Size, Any]] = []
     for name, tensor in zip(graph.inputs, tensors):

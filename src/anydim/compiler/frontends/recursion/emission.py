@@ -66,7 +66,7 @@ def _emit_group(emitter: Emitter, section: Computation, value: Value, values: Va
 
 
 class Several:
-    """Sections for `count` calls. `value` is the value of a variable that all calls share.
+    """Emits sections for `count` calls at once; `value` gives variables that all calls share.
 
     `rows` are the variables that each call has for itself: a table, and the row of each call in it,
     or '' if the table has one row for each call in order.
@@ -90,7 +90,7 @@ class Several:
                 self.call(section)
 
     def value(self, name: str) -> str:
-        """The values of a variable, a row for each call."""
+        """A variable with one row per call."""
         if name in self.values:
             return self.values[name]
         if name in self.rows:
@@ -184,7 +184,7 @@ class Several:
     # ---- rows of tables --------------------------------------------------------------------------
 
     def fused_rows(self, group: Group, own: set[str]) -> dict[str, str]:
-        """The variables whose rows statements read in their tables, with the rows.
+        """Variables that statements read directly from their tables (fused gather), with the rows.
 
         Sums read gathered rows, as products need them in a dense tensor.
         """
@@ -205,7 +205,7 @@ class Several:
         return rewrite(body, lambda expr: self.change(expr, fused))
 
     def change(self, expr: Expr, fused: Mapping[str, str]) -> Expr | None:
-        """A read of a variable as a read of its table."""
+        """Rewrites a read of a fused variable to a read of its table."""
         if not isinstance(expr, Read) or expr.tensor not in fused:
             return None
         table, rows = self.rows[expr.tensor]

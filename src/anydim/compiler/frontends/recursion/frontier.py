@@ -1,4 +1,4 @@
-"""Rows of a batch that decide for themselves: rows in the same state run together.
+"""Data-dependent control flow per batch row: rows in the same state run together.
 
     def parsed(float(B,T,D) words, int64(B) n, ...) -> (h) { h(b) = parse(words(b), n(b)) }
 
@@ -71,7 +71,7 @@ _GOING = "def going(int64(B) state) -> (more) { m max=! state(b)  more = m >= 0 
 
 @dataclass
 class _Writes:
-    """What states write to a table: rows of the table, and values for them."""
+    """Pending writes to a table: rows, and values for them."""
 
     rows: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
@@ -204,7 +204,7 @@ class Frontier:
         return name if name not in self.outer.box.names else self._free(f"{name}_")
 
     def _part(self, value: str, target: str) -> str:
-        """The same tensor as another value, in the same memory."""
+        """An alias of a value, in the same memory."""
         made = self.inner.fresh(target)
         self.inner.region(PartRegion(as_size(0)), (value,), (made,), (self.inner.types[value],))
         return made
@@ -221,7 +221,7 @@ class Frontier:
         return [going, state, opened, *parts]
 
     def _write_rows(self, old: str, writes: _Writes, target: str) -> str:
-        """A table with the rows that states write."""
+        """Applies pending writes to a table."""
         inner = self.inner
         kind, made = inner.types[old], inner.fresh(target)
         whole = tuple(Axis(f"w{number}", size) for number, size in enumerate(kind.shape))
@@ -242,7 +242,7 @@ class Frontier:
     # ---- a state ---------------------------------------------------------------------------------
 
     def _state(self, number: int, state: State, count: Size) -> None:
-        """Emit what the rows of a state compute and write."""
+        """Emit the computations and writes of a state, for the rows in it."""
         inner, variables = self.inner, self.variables
         rows, at = (inner.part(name, 0, count) for name in self.frontier[:2])
         held: dict[str, tuple[str, str]] = {}
@@ -269,7 +269,7 @@ class Frontier:
         return lambda name: self._outside(self.given[self.variables.shared[function, name]])
 
     def _outside(self, value: str) -> str:
-        """A value of the graph around the loop, in the loop."""
+        """The name inside the loop of a value outside."""
         if value not in self.outside:
             self.outside[value] = f"given.{len(self.outside)}"
             self.inner.types[self.outside[value]] = self.outer.types[value]

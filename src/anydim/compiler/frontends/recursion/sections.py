@@ -1,4 +1,4 @@
-"""Statements as sections: comprehensions, and between them calls that are no comprehensions."""
+"""Splits statements into sections: groups of comprehensions, and calls of algorithms."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ Section: TypeAlias = Computation | OperatorCall
 def read_before(
     statements: Sequence[Item], definition: Definition, bound: Collection[str] = ()
 ) -> list[str]:
-    """The variables whose earlier values statements use."""
+    """Variables that statements read before they write them."""
     variables = variables_of(definition) | set(bound)
     first = _first_writes(definition)
     written, found = set[str](), dict[str, None]()
@@ -144,7 +144,7 @@ def _first_writes(definition: Definition) -> dict[str, int]:
 
 
 def _keeps(item: Item, definition: Definition, first: Mapping[str, int]) -> bool:
-    """Whether an assignment leaves elements of its target as they are, or combines with them."""
+    """Whether an assignment updates its target: partly, or by accumulation."""
     if not isinstance(item, Assignment):
         return False
     if item.combine and not item.initial:

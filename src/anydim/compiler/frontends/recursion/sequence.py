@@ -1,4 +1,4 @@
-"""Definitions as several nodes: comprehensions, and calls that are none, in order.
+"""Definitions as several nodes in order: comprehensions, algorithms, and calls.
 
 A definition is compiled so if it, or one that it calls outside of loops and branches, calls an
 algorithm (`sort`), recursion with a bound, a definition with `while`, or a definition for each row.

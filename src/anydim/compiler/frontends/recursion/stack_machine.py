@@ -1,4 +1,4 @@
-"""Recursion whose calls data decides: a stack machine in native code.
+"""Data-dependent recursion as a stack machine in native code.
 
     def fib(int64 n; size depth = 100) -> (f) {
       if n < 2 { f = n } else { a = fib(n - 1)  b = fib(n - 2)  f = a + b }
@@ -225,7 +225,7 @@ class _StateCode:
         return emitter.emit("where", condition, yes, no)
 
     def return_results(self) -> str:
-        """Pass the results; the next state is that after the call."""
+        """Return: write results to registers, pop the stack, continue after the call."""
         variables, own, emitter = self.variables, self.state.function, self.emitter
         start = variables.register(own)
         for position, name in enumerate(variables.family[own].results):
@@ -236,7 +236,7 @@ class _StateCode:
         return emitter.emit("gather", "returns", self.sp)
 
     def own(self, results: list[str]) -> list[str]:
-        """Results that are values of this graph, each a different one."""
+        """Copies results that are inputs or repeats: outputs of a graph are distinct values."""
         made_here = {name for node in self.emitter.nodes for name in node.outputs}
         seen: set[str] = set()
         for position, name in enumerate(results):

@@ -1,4 +1,4 @@
-"""Cuts definitions into states: where they call themselves, branch to such calls, or loop `while`.
+"""Cuts definitions into states at recursive calls, branches with such calls, and `while`.
 
     states of fib    0  n < 2 ?  -> 1 : 2            3  a = result, call fib(n - 2)  -> 4
                      1  f = n, return                4  b = result, f = a + b, return

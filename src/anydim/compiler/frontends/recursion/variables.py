@@ -71,7 +71,7 @@ class Variables:
     # ---- parameters of the program -------------------------------------------------------------
 
     def _shared_parameters(self) -> dict[Key, str]:
-        """The parameters that all calls pass on unchanged."""
+        """Parameters that all calls pass on unchanged, with their names in the program."""
         shared = {(0, name): name for name in self.inputs}
         for number, each in enumerate(self.family[1:], 1):
             shared.update({(number, parameter.name): "?" for parameter in each.parameters})
@@ -83,7 +83,7 @@ class Variables:
         return {key: name for key, name in shared.items() if name != "?"}
 
     def _unshare(self, state: State, shared: dict[Key, str]) -> bool:
-        """Leave the parameters of a call that get what the caller has; returns whether it did."""
+        """Unmark parameters that a call does not pass on unchanged; returns whether any."""
         changed = False
         if state.callee < 0:
             return False
@@ -229,7 +229,7 @@ class Variables:
     # ---- storage -------------------------------------------------------------------------------
 
     def _stored_variables(self) -> list[Key]:
-        """The variables that live across states."""
+        """Variables that live across states and need a table."""
         found: dict[Key, None] = {}
         for number, each in enumerate(self.family):
             for parameter in each.parameters:

@@ -1,4 +1,4 @@
-"""Comprehensions of one call -> of all calls of a case.
+"""Batches comprehensions: adds an axis of calls.
 
     h(j) = tanh(i(j))                                   ->  h(n, j) = tanh(i(n, j))
     s(j) +=! a(k, j)    k in 0:K, K children of a node  ->  s(n, j) +=! a(z, j)
@@ -38,12 +38,12 @@ from anydim.sizes import Size, as_size, product
 
 
 class CannotBatch(Exception):
-    """A computation that has no form for all calls at once; the text says which."""
+    """A computation cannot be batched over calls; the text says which."""
 
 
 @dataclass(frozen=True)
 class Children:
-    """The children that a size K counts, of all calls: `total` of them.
+    """The concatenated children of all calls, which a size K counts: `total` of them.
 
     `offsets`, int64 [calls + 1], has the first child of each call, `owner`, int64 [total], the
     call of each child.
@@ -56,14 +56,14 @@ class Children:
 
 @dataclass(frozen=True)
 class Batch:
-    """All calls of a case: their number, the tensors with an axis of calls, the sizes K."""
+    """The calls of a case: how many, which tensors differ between calls, the sizes K."""
 
     count: Size
     tensors: frozenset[str]
     children: Mapping[str, Children]
 
     def children_size(self, shape: Iterable[Size]) -> str:
-        """The size K of a shape's axis of children; '' without one."""
+        """The name of the size K in a shape; '' without an axis of children."""
         found = [name for size in shape for name in size.symbols if name in self.children]
         if len(found) > 1 or any(Size.symbol(n) not in tuple(shape) for n in found):
             raise CannotBatch(f"a tensor of sizes ({', '.join(map(str, shape))})")
@@ -80,7 +80,7 @@ class Batch:
 
 
 def varying_tensors(group: Group, given: Collection[str]) -> frozenset[str]:
-    """The tensors of a group that differ from call to call, if `given` do; results always."""
+    """Tensors of a group that differ between calls: those that depend on `given`, and results."""
     found = {*given, *(tensor.name for tensor in group.outputs)}
     if group.steps:
         tensors = (*group.inputs, *group.outputs, *group.temporaries)
@@ -105,7 +105,7 @@ def _written_tensors(steps: Iterable[OrderedStep]) -> Iterable[str]:
 def batch_statement(
     statement: Statement, kinds: Mapping[str, TensorType], batch: Batch
 ) -> Statement:
-    """A statement for all calls; `kinds` are the types of tensors of one call."""
+    """Adds the axis of calls to a statement; `kinds` are types of one call."""
     return _StatementBatcher(statement, kinds, batch).run()
 
 
@@ -147,7 +147,7 @@ class _StatementBatcher:
 
     @property
     def owner(self) -> Expr:
-        """The number of the call, where the body is evaluated."""
+        """The number of the call in which the body is evaluated."""
         assert self.children is not None
         if self.axis in self.statement.axes:
             read = Read(self.children.owner, (Index(self.child),))
@@ -229,7 +229,7 @@ def _unused_name(stem: str, taken: Collection[str]) -> str:
 def batch_steps(
     steps: Sequence[OrderedStep], kinds: Mapping[str, TensorType], batch: Batch
 ) -> tuple[OrderedStep, ...]:
-    """Steps of one call as a loop over calls."""
+    """Wraps ordered steps in a loop over calls."""
     if any(
         name in batch.children for kind in kinds.values() for s in kind.shape for name in s.symbols
     ):

@@ -86,7 +86,7 @@ def _parameters(case: Case, known: Mapping[Key, Sequence[tuple[str, int]]]) -> I
 
 
 def needed_statements(case: Case, tensor: str) -> tuple[tuple[Item, ...], set[str]]:
-    """The statements of a case that a tensor depends on, and all names in them."""
+    """Slices the statements of a case to those that a tensor depends on; also all their names."""
     names, kept = {tensor}, list[Item]()
     for item in reversed(case.statements):
         if names.isdisjoint(targets((item,))):

@@ -1,4 +1,4 @@
-"""The cases of definitions that a recursion calls: which case a call runs, and what it calls."""
+"""Splits definitions into cases by `match`: decision trees, and the calls of each case."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def program_of(
 
 
 def _callable_definitions(definition: Definition) -> dict[str, Definition]:
-    """The definitions that one may call; those of a family know each other."""
+    """Definitions that one may call, mutual recursion included."""
     found = {each.name: each for each in definition.callees}
     found.update({each.name: replace(each, family=definition.family) for each in definition.family})
     for each in definition.family:
@@ -84,8 +84,7 @@ def _callable_definitions(definition: Definition) -> dict[str, Definition]:
 def _program_names(
     callee: Definition, sources: Sources, program: Mapping[str, StructureType]
 ) -> dict[str, str]:
-    """The names in the program of the types of a definition: it may name sizes and elements
-    otherwise."""
+    """Maps the type names of a definition to those of the program."""
     own = {each.name: each for each in callee.types}
     found: dict[str, str] = {}
     waiting = [(p.type, kind) for p, (_, kind) in zip(structures_of(callee), sources) if kind]
@@ -128,7 +127,7 @@ Row = tuple[Tests, tuple[Item, ...], Scope]
 
 
 class _Cases:
-    """Separates the cases of an instance."""
+    """Splits an instance into cases."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -143,7 +142,7 @@ class _Cases:
     def expand(
         self, block: tuple[Item, ...], scope: Scope, known: dict[Place, str]
     ) -> Decision | int:
-        """The decision of a block."""
+        """Builds the decision tree of a block: each `match` becomes a decision."""
         for number, item in enumerate(block):
             if isinstance(item, MatchBlock):
                 before, after = block[:number], block[number + 1 :]
@@ -167,7 +166,7 @@ class _Cases:
         return tuple(found)
 
     def decide(self, rows: list[Row], known: dict[Place, str], item: MatchBlock) -> Decision | int:
-        """The decision of the first row that fits."""
+        """Builds the decision tree of pattern rows: the first row that fits decides."""
         rows = [self.advance(row, known) for row in rows]
         if not rows:
             raise self.instance.error(item.position, "no case of the match fits")
@@ -186,7 +185,7 @@ class _Cases:
         return all(p.name == constructor for where, p in row[0] if where == place)
 
     def advance(self, row: Row, known: dict[Place, str]) -> Row:
-        """A row without the tests that are decided; names are bound."""
+        """Removes the tests of a row that are decided, and binds their names."""
         tests, block, scope = list(row[0]), row[1], dict(row[2])
         left: list[tuple[Place, Pattern]] = []
         while tests:
@@ -316,14 +315,14 @@ class _Cases:
         return term.name
 
     def program_tensor(self, given: Term, block: tuple[Item, ...]) -> str:
-        """The tensor of the program that an argument is; '' for another value."""
+        """The program tensor that an argument names; '' for another value."""
         own = self.instance.tensors
         if isinstance(given, Name) and given.name in own and given.name not in set(targets(block)):
             return own[given.name]
         return ""
 
     def passed_value(self, parameter: Parameter, given: Term) -> str:
-        """The value of the case that an argument is; an expression gets a name."""
+        """The name of an argument's value in the case; an expression is assigned to a new name."""
         if isinstance(given, Name):
             return given.name
         name = f"{parameter.name}.value{len(self.values)}"

@@ -43,7 +43,7 @@ from anydim.sizes import Box, Dim, Size, as_size
 
 
 class Values:
-    """Values of a case over some of its calls, in one graph; made where they are needed."""
+    """Lazily emitted values of a case, batched over some of its calls."""
 
     def __init__(
         self, recursion: Recursion, computed: Computed, emitter: Emitter, count: Size,
@@ -66,7 +66,7 @@ class Values:
         return self.batch.type(own) if name in self.batch.tensors else own
 
     def run(self, step: Any) -> None:
-        """Emit a statement, or all steps, unless they are there."""
+        """Emit a statement, or all ordered steps, once."""
         targets = [step.target] if isinstance(step, Statement) else [t.name for t in step.outputs]
         if targets[0] in self.made:
             return
@@ -118,7 +118,7 @@ class Values:
 
     @cached_property
     def steps_by_target(self) -> dict[str, Any]:
-        """What makes each tensor of the group."""
+        """The statement, or the whole group, that computes each tensor."""
         if self.group.steps:
             return {tensor.name: self.group for tensor in self.group.outputs}
         return {statement.target: statement for statement in self.group.statements}
@@ -127,7 +127,7 @@ class Values:
         raise NotImplementedError
 
     def tensor(self, name: str) -> str:
-        """The tensor of the group that a name of the case means."""
+        """The tensor of the group for a name of the case."""
         origins = {origin: tensor for tensor, origin in self.computed.arguments.items()}
         return self.computed.outputs.get(name) or origins[name]
 
@@ -137,7 +137,7 @@ class Values:
         return self.emitter.statement(choose_rows(target, kind, tables, sites, rows), kind)
 
     def export(self, name: str) -> str:
-        """A field of new nodes, of all these calls."""
+        """A field of the nodes that these calls make, with an axis of calls."""
         tensor = self.tensor(name)
         held = self.name(tensor)
         if tensor in self.batch.tensors:
@@ -146,7 +146,7 @@ class Values:
 
 
 class Outside(Values):
-    """Values over all calls of a case."""
+    """Values over all calls of a case, outside of the loop over levels."""
 
     def __init__(self, recursion: Recursion, computed: Computed) -> None:
         number, layout = computed.number, recursion.layout
@@ -195,7 +195,7 @@ class Outside(Values):
         return self.case.instance.tensors[origin]
 
     def node(self, origin: str, kind: TensorType) -> str:
-        """The numbers of structures of the program, as values."""
+        """The numbers of program nodes that are used as values."""
         recursion, number = self.recursion, self.computed.number
         position = list(self.case.nodes).index(origin)
         held = recursion.results_of_levels["node", number, position]
@@ -207,7 +207,7 @@ class Outside(Values):
         return self.emitter.statement(Statement(target, (Axis("n", self.batch.count),), body), kind)
 
     def call_positions(self, call: int) -> str:
-        """The positions of calls in the table of their results."""
+        """The rows of the results of a call in the callee's table."""
         positions = self.recursion.results_of_levels["called", self.computed.number, call]
         return self.emitter.part(positions, 0, self.call_count(call))
 
@@ -219,7 +219,7 @@ class Outside(Values):
 
 
 def outside_of(recursion: Recursion, case: int, passed: str = "") -> Outside:
-    """The values over all calls of a case; of what `passed` is computed from, if it is given."""
+    """The values over all calls of a case, cached; with `passed`, those that it depends on."""
     computed = recursion.computed[case]
     computed = recursion.computed_before_calls(case, passed) if passed else computed
     key = (case, "") if computed is recursion.computed[case] else (case, passed)
@@ -229,7 +229,7 @@ def outside_of(recursion: Recursion, case: int, passed: str = "") -> Outside:
 
 
 def argument_tables(recursion: Recursion, case: Case, parameter: str) -> list[str]:
-    """The values that each call in a case gives to a parameter."""
+    """The table of a parameter's values at each call site."""
     definition = recursion.instances.index(case.instance)
     return [
         recursion.arguments[site, call, parameter]
@@ -240,7 +240,7 @@ def argument_tables(recursion: Recursion, case: Case, parameter: str) -> list[st
 def choose_rows(
     target: str, kind: TensorType, tables: Sequence[str], sites: str, rows: str
 ) -> Statement:
-    """Rows of tables: of each call the row of the table of its site."""
+    """For each call, its row in the table of its call site."""
     axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(kind.shape))
     call, *rest = (Index(axis.name) for axis in axes)
     body: Expr = identity("add", kind.dtype)
@@ -252,7 +252,7 @@ def choose_rows(
 
 
 class Cycle:
-    """The steps of a cycle."""
+    """Emits the steps of a cycle, and the loop over its levels."""
 
     def __init__(self, recursion: Recursion, number: int) -> None:
         self.recursion, self.number = recursion, number
@@ -354,7 +354,7 @@ class _Loop:
         return targets[0] in values.made
 
     def hoist(self, values: Outside) -> None:
-        """Emit what does not depend on calls in the cycle outside of the loop."""
+        """Hoist what does not depend on calls in the cycle out of the loop."""
         computed = values.computed
         inner = {
             tensor for tensor, origin in computed.arguments.items()
@@ -397,7 +397,7 @@ class _Loop:
         return self.outer.box.also(*dims).also(constraints=tuple(constraints))
 
     def within(self, whole: tuple[Any, ...], widest: tuple[Any, ...], column: int) -> list[Size]:
-        """Constraints on the first element and the number of elements of a level."""
+        """Constraints on the offset and size of a level: within the total, at most the widest."""
         dims = self.recursion.dims
         first, count = (Size.symbol(name) for name in self.columns[column : column + 2])
         total, most = (Size.symbol(dims[each]) for each in (whole, widest))
@@ -426,7 +426,7 @@ class _Loop:
             self.history[instance.key, result] = name
 
     def find(self, table: str) -> None:
-        """Find the dims of a level."""
+        """Bind the dims of a level from its row in the table."""
         region = Sizes(tuple(self.columns), Size.symbol(self.counter))
         self.inner.region(region, (self.inner.capture(table),))
 
@@ -464,7 +464,7 @@ class _Loop:
         recursion.exports.update(zip(self.exports, names[len(self.keys) :]))
 
     def initial(self, key: tuple[Key, int], instance: Instance, kind: TensorType) -> str:
-        """A table with the results of the cases that call nothing in the cycle."""
+        """The initial table: results of cases without calls in the cycle, then zeros."""
         numbers = [each.number for each in self.computed if each.case.instance is instance]
         rest = sum((self.recursion.calls(number) for number in numbers), as_size(0))
         zero = self.outer.emit(

@@ -1,4 +1,4 @@
-"""Values that calls get from their callers: a loop over the depths of a cycle.
+"""Passes arguments from callers to calls: a loop over the depths of a cycle.
 
 Each call in a case has a table for each value that it passes, with a row for each call of the case:
 in the order of depths if caller and callee are in one cycle. A call finds its values in the table
@@ -24,7 +24,7 @@ Site = tuple[int, int, str]  # a case, a call in it, a parameter of the callee
 
 
 class Down:
-    """The values of a cycle."""
+    """Emits the arguments that calls of a cycle get, in a loop over depths."""
 
     def __init__(self, recursion: Recursion, number: int) -> None:
         self.recursion, self.number = recursion, number

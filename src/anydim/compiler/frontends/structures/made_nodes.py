@@ -38,7 +38,7 @@ class NodeGroup:
 
 
 class NewNodes:
-    """The numbers of the nodes that results may refer to."""
+    """Numbers the nodes that results may refer to."""
 
     def __init__(self, recursion: Recursion) -> None:
         self.recursion = recursion

@@ -1,4 +1,4 @@
-"""The order of the steps of a recursion: values go down a cycle before results come up.
+"""Orders the steps of a recursion: arguments go down a cycle before results come up.
 
 down(cycle)   after down of the cycles that call it, and up of what its values depend on
 up(cycle)     after down of the cycle, and up of the cycles that it calls
@@ -19,7 +19,7 @@ Task = tuple[str, int]
 
 
 def order_steps(recursion: Recursion) -> list[Callable[[], None]]:
-    """The steps in order; raises LanguageError if values depend on results that come later."""
+    """Topologically sorts the steps; LanguageError if an argument depends on a later result."""
     cycle_of = {
         recursion.instances[number].key: cycle
         for cycle, own in enumerate(recursion.cycles) for number in own

@@ -122,12 +122,12 @@ class Plan:
         }  # fmt: skip
 
     def has_passed_values(self, cycle: int) -> bool:
-        """Whether calls of a cycle get values of their own."""
+        """Whether calls of a cycle take arguments that differ between calls."""
         recursion = self.recursion
         return any(recursion.instances[number].passed for number in recursion.cycles[cycle])
 
     def first(self, own: int, cycle: Mapping[int, int]) -> int:
-        """The lowest level of a case that calls its cycle: 0 if all its calls may be none."""
+        """The lowest level of a case that calls its cycle: 0 if it may have no calls."""
         for case in self.recursion.cases:
             instances = self.recursion.instances
             if cycle[instances.index(case.instance)] != own:

@@ -30,7 +30,7 @@ from anydim.lang.surface.syntax import (
 
 @dataclass(frozen=True)
 class Step:
-    """From a node to the nodes of a field: `of` is the constructor of the first one."""
+    """From a node to a field's nodes; `of` is the node's (type, constructor)."""
 
     of: tuple[str, str]
     field: str
@@ -38,7 +38,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Place:
-    """The structure that a parameter and fields below it lead to; `several`: any number of them."""
+    """A path from a structure parameter through fields; `several`: it leads to a list."""
 
     parameter: int
     steps: tuple[Step, ...]
@@ -83,7 +83,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Decision:
-    """By the constructor of the node at a place: a case, or another decision."""
+    """A decision tree: by the constructor of the node at a place, a case or a decision."""
 
     place: Place
     branches: tuple[Decision | int, ...]

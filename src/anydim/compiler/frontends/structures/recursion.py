@@ -1,4 +1,4 @@
-"""A recursion in a graph: its instances and cases, and the types of their results."""
+"""Type inference for a recursion over structures: instances, cases, result types."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ class Recursion:
         return [body if isinstance(body, Literal) else None for body in found]
 
     def _guess_results(self, cases: Sequence[Case]) -> Case:
-        """A case whose calls may be none: the types of its results that give themselves.
+        """A case with possibly no calls: guesses result types that are a fixed point of it.
 
         Sizes are those that the results have if the results of its calls have unknown sizes.
         """
@@ -407,7 +407,7 @@ class Recursion:
         return made
 
     def computed_before_calls(self, number: int, tensor: str) -> Computed:
-        """What a value that a call gets is computed from.
+        """The computation of an argument of a call.
 
         Comprehensions are computed one by one, but ordered statements all at once.
         """
@@ -443,7 +443,7 @@ class Recursion:
 
 
 def _known_size(size: Size) -> Size:
-    """A size without the unknown ones that it is the smaller one of."""
+    """The only known size in an expression with unknown result sizes."""
     known = [name for name in sorted(size.symbols) if not name.startswith("_result")]
     if len(known) == len(size.symbols):
         return size

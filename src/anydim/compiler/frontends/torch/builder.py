@@ -31,12 +31,12 @@ named. Of several results an overload with one takes the first."""
 
 
 def is_known(value: Operand) -> TypeGuard[int | float]:
-    """Whether a number is Python's, and not one that the program computes."""
+    """Whether a number is a Python constant."""
     return not isinstance(value, (Value, Size))
 
 
 def is_number(value: Operand, number: float) -> bool:
-    """Whether a number is a constant and this one; `==` of a value compares its elements."""
+    """Whether an operand is this constant; `==` of a `Value` would build a comparison."""
     return not isinstance(value, Value) and value == number
 
 
@@ -94,12 +94,12 @@ class TorchBuilder(Builder):
         return self.as_type(value, dtype) if isinstance(value, Value) else self.scalar(value, dtype)
 
     def operands(self, *values: Operand) -> list[Value]:
-        """Tensors and numbers in their common type, as comparisons need them."""
+        """Converts operands to their common type, for comparisons."""
         common = promote(values)
         return [self.operand(value, common) for value in values]
 
     def to_working(self, *values: Operand) -> list[Value]:
-        """Tensors and numbers in the type in which torch computes the result."""
+        """Converts operands to the type in which torch computes the result."""
         return [self.operand(value, working(self.result)) for value in values]
 
     def fill_shape(self, shape: Iterable[Size | int], value: Number, dtype: DType) -> Value:
@@ -114,7 +114,7 @@ class TorchBuilder(Builder):
         return self.range(count=count, dtype=dtype)
 
     def seed(self) -> int:
-        """A seed of its own for each overload that draws random numbers."""
+        """The next seed: each overload that draws random numbers has its own."""
         return next(self._seeds)
 
     def call_definition(self, name: str, *values: Value, **attributes: Any) -> Any:
@@ -156,12 +156,12 @@ class TorchBuilder(Builder):
         return self.broadcast_shape(*(value.shape for value in values))
 
     def find_any_size(self, value: Value, stem: str) -> Size:
-        """A new dim for an integer of the data that may be negative."""
+        """Binds a new dim to an integer of the data that may be negative."""
         lowest = -(1 << 40)
         return self.find_size(self.sub(self.as_type(value, int64), lowest), stem) + lowest
 
     def find_size(self, value: Value, stem: str, low: int = 0, high: int | None = None) -> Size:
-        """A new dim: an integer of the data, which a call checks to be within bounds."""
+        """Binds a new dim to an integer of the data; a call checks its bounds."""
         name, number = stem, 1
         while name in self._reserved:
             number += 1

@@ -8,7 +8,7 @@ from typing import Any
 from anydim.lang.surface.syntax import Definition
 
 DEFINITIONS: dict[str, tuple[Definition, Mapping[str, Any]]] = {}
-"""The definition and the attributes of each registered operator; `torch_operators.py` fills it."""
+"""Definition and attributes of each registered operator; `anydim/torch/operators.py` fills it."""
 
 
 def definition_of(overload: str) -> tuple[Definition, Mapping[str, Any]] | None:

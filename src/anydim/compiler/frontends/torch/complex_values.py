@@ -59,7 +59,7 @@ def is_complex(value: Any) -> bool:
 
 
 def as_complex(g: TorchBuilder, value: Any) -> Any:
-    """Real tensors and numbers as complex ones, in lists too."""
+    """Converts real tensors and numbers to complex ones, in lists too."""
     if isinstance(value, (list, tuple)):
         return [as_complex(g, each) for each in value]
     if is_complex(value):
@@ -72,7 +72,7 @@ def as_complex(g: TorchBuilder, value: Any) -> Any:
 
 
 def part_of(value: Any, name: str) -> Any:
-    """The part `real` or `imag` of what is complex; other arguments as they are."""
+    """Takes `real` or `imag` of complex arguments, in lists too; others stay."""
     if isinstance(value, (list, tuple)):
         return [part_of(each, name) for each in value]
     return getattr(value, name) if is_complex(value) else value

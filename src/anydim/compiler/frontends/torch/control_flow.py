@@ -20,7 +20,7 @@ def build_higher_order(importing: Any, node: Any) -> Any:
 
 
 def _cond(importing: Any, node: Any) -> Any:
-    """Both branches take the same operands."""
+    """torch.cond: both branches take the same operands."""
     condition, then, otherwise, operands = (importing.convert(each) for each in node.args)
     g = importing.g
     if isinstance(condition, bool):
@@ -35,7 +35,7 @@ def _cond(importing: Any, node: Any) -> Any:
 
 
 def _while(importing: Any, node: Any) -> Any:
-    """Carried values, as long as the condition of them holds."""
+    """torch.while_loop: the condition is computed before the loop and after each iteration."""
     condition, body, carried, others = (importing.convert(each) for each in node.args)
     g = importing.g
     if not all(isinstance(each, Value) for each in carried):
@@ -55,7 +55,7 @@ def _while(importing: Any, node: Any) -> Any:
 
 
 def _with_effects(importing: Any, node: Any) -> Any:
-    """An overload in an order with others: a token, and its results."""
+    """An ordered overload (with_effects): returns the token and its results."""
     token, overload, *arguments = node.args
     row = OVERLOADS.get(str(overload))
     if row is None:

@@ -20,7 +20,7 @@ from anydim.compiler.frontends.torch.refusal import Refused
 from anydim.compiler.frontends.torch.sizes import size_of
 from anydim.sizes import Size
 
-_MOST_KNOWN = 256  # sizes whose draws are kept
+_MOST_KNOWN = 256  # cached sets of draws, by sizes
 _ATEN = torch.ops.aten
 _DROPOUT = _ATEN.native_dropout.default
 DRAWN_BY_SHAPE = {
@@ -34,14 +34,14 @@ DRAWN_BY_SHAPE = {
 
 @dataclass(frozen=True)
 class _Empty:
-    """An argument of which only the shape, the strides and the type matter."""
+    """A tensor argument by shape, strides and type: its values are not read."""
 
     shape: tuple[Size | int, ...]
     strides: tuple[Size | int, ...]
     dtype: torch.dtype
 
     def at(self, sizes: Mapping[str, int]) -> Callable[[], torch.Tensor]:
-        """What makes it at these sizes."""
+        """A function that allocates it at these sizes."""
         shape, strides = (
             [_number(size, sizes) for size in each] for each in (self.shape, self.strides)
         )
@@ -50,14 +50,14 @@ class _Empty:
 
 @dataclass(frozen=True)
 class _Draw:
-    """A call of torch that draws the numbers of one input."""
+    """The torch call that draws the numbers of one input."""
 
     function: Callable[..., torch.Tensor]
     arguments: tuple[Any, ...]
     named: Mapping[str, Any]
 
     def at(self, sizes: Mapping[str, int]) -> Callable[[], torch.Tensor]:
-        """What draws the numbers at these sizes."""
+        """A function that draws the numbers at these sizes."""
         arguments = [_bind_argument(each, sizes) for each in self.arguments]
         function, named = self.function, self.named
 
@@ -68,7 +68,7 @@ class _Draw:
 
 
 class DrawnNumbers:
-    """A graph without the overloads that draw numbers, and what fills its further inputs.
+    """A graph whose random numbers are inputs, and the calls of torch that draw them.
 
     `module` has the placeholders of the graph, then one for each draw.
     """
@@ -82,7 +82,7 @@ class DrawnNumbers:
             self.module = self._separate_draws(module)
 
     def arguments(self, given: Sequence[Any]) -> tuple[Any, ...]:
-        """Arguments of the module for those of the graph: these, and drawn numbers."""
+        """Appends drawn numbers to the arguments of a call."""
         if not self.draws:
             return tuple(given)
         sizes = tuple([
@@ -126,7 +126,7 @@ class DrawnNumbers:
         return torch.fx.GraphModule(module, graph)
 
     def _bind(self, value: Any, position: int) -> None:
-        """Note where the symbols of a placeholder come from."""
+        """Record which placeholder and axis give each symbol."""
         parts: Iterator[tuple[int | None, Any]] = iter(())
         if isinstance(value, torch.SymInt):
             parts = iter([(None, value)])
@@ -190,7 +190,7 @@ def _mask_dropout(
 
 
 def _bind_argument(value: Any, sizes: Mapping[str, int]) -> Any:
-    """An argument of a call, or what makes it for each call."""
+    """Evaluates an argument at sizes; an `_Empty` becomes a function that allocates it."""
     if isinstance(value, list):
         return [_bind_argument(each, sizes) for each in value]
     if isinstance(value, _Empty):

@@ -1,4 +1,4 @@
-"""Results of a functional graph of torch.compile: which the model computes, and how to make others.
+"""Results of a functional graph of torch.compile: computed by the model, or rebuilt by torch.
 
 A result that is an input, a view of an input or of another result, or the same as another result
 is no output of the model: torch expects that they share memory as in eager torch.
@@ -32,7 +32,7 @@ _NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 @dataclass(frozen=True)
 class PassedInput:
-    """An input."""
+    """A result that is an input."""
 
     position: int
 
@@ -42,7 +42,7 @@ class PassedInput:
 
 @dataclass(frozen=True)
 class Constant:
-    """A value that no call changes."""
+    """A result that is the same in all calls."""
 
     value: Any
 
@@ -52,10 +52,10 @@ class Constant:
 
 @dataclass(frozen=True)
 class Computed:
-    """An output of the model."""
+    """A result that is an output of the model."""
 
-    number: type | None  # of a number, which torch takes as Python's
-    order: tuple[int, ...] = ()  # the axes as they lie in memory, if not in order
+    number: type | None  # int, float or bool, if torch expects a Python number
+    order: tuple[int, ...] = ()  # axes from the outermost in memory, if permuted
     gaps: Gaps | None = None
     name: str = ""
 
@@ -70,7 +70,7 @@ class Computed:
 
 @dataclass(frozen=True)
 class View:
-    """A view of an input, or of another result, which is made first."""
+    """A result that is a view of an input or of another result, made after its root."""
 
     view: ResultView
 
@@ -80,7 +80,7 @@ class View:
 
 @dataclass(frozen=True)
 class Same:
-    """The result at an earlier place."""
+    """A result that repeats an earlier one."""
 
     place: int
 
@@ -92,7 +92,7 @@ Result = PassedInput | Constant | Computed | View | Same
 
 
 class GraphResults:
-    """How the results of a graph are made; `computed` are the nodes of the model's outputs.
+    """Classifies the results of a graph; `computed` are the nodes that become model outputs.
 
     `returned` is the number of results whose memory the caller sees. Raises ModelError for a view
     that torch cannot make.
@@ -120,7 +120,7 @@ class GraphResults:
         self.computed = [node for node, each in zip(given, found) if isinstance(each, Computed)]
 
     def with_outputs(self, outputs: Sequence[Any]) -> ResultMaker:
-        """The same with the names or values of the model's outputs."""
+        """Binds computed results to the names, or constant values, of the model's outputs."""
         names = iter(outputs)
         found = [
             _with_output(each, next(names)) if isinstance(each, Computed) else each
@@ -178,7 +178,7 @@ class GraphResults:
 
 
 class ResultMaker:
-    """Makes the results of a call; `count` are returned, the others are roots of views.
+    """Makes the results of a call; the first `count` are returned, the others are roots of views.
 
     `positions` are those of placeholders among the arguments, `places` those of results.
     """
@@ -205,13 +205,13 @@ class ResultMaker:
 
 
 def traced_metadata() -> Any:
-    """What torch knows of the inputs and results of the traced function; None if nothing."""
+    """AOTAutograd's metadata of the traced function (aliases, mutations); None outside of it."""
     return getattr(torch._guards.TracingContext.try_get(), "fw_metadata", None)
 
 
 @contextmanager
 def without_metadata() -> Iterator[None]:
-    """What is compiled meanwhile is a part of the traced function, with other results."""
+    """Hide the metadata while a section of the traced function is compiled."""
     context = torch._guards.TracingContext.try_get()
     metadata = traced_metadata()
     if context is not None:
@@ -238,7 +238,7 @@ def count_returned() -> int:
 
 
 def traced_value(node: Any) -> Any:
-    """The value of a node in torch's trace; None for what is no node."""
+    """The fake value of a node (`meta["val"]`); None for anything else."""
     return node.meta.get("val") if isinstance(node, torch.fx.Node) else None
 
 
@@ -255,8 +255,10 @@ def _have_one_shape(one: Any, other: Any) -> bool:
 
 
 def _layout(node: torch.fx.Node) -> tuple[tuple[int, ...], Gaps | None]:
-    """(the axes of a result from the outermost in memory to the innermost, none if in order; its
-    gaps). A view of a hidden value that the program does not write lies in order, without gaps."""
+    """(axes from the outermost in memory, () if contiguous; gaps between elements, if any).
+
+    Views of values that the caller never sees are made contiguous.
+    """
     traced = traced_value(node)
     if not isinstance(traced, torch.Tensor):
         return (), None
@@ -277,6 +279,6 @@ def _gaps(node: torch.fx.Node) -> Gaps | None:
 
 
 def _in_order(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """A tensor with its axes in another order in memory."""
+    """Copies a tensor so that its axes lie in this order in memory."""
     back = sorted(range(len(order)), key=order.__getitem__)
     return tensor.permute(order).contiguous().permute(back)

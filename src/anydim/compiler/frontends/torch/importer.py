@@ -1,4 +1,4 @@
-"""Converts a graph of torch.fx to a graph: each node by the row of its overload.
+"""Imports a graph of torch.fx: each node is built by the row of its overload.
 
     imported = import_graph(Program("scorer", graph_module, constants, names, ranges))
 
@@ -166,7 +166,7 @@ class _Importing:
         return split(self.g, self.g.input(name, dtype_of(value.dtype), [*shape, as_size(2)]))
 
     def size_input(self, node: Any, value: Any, name: str, position: int) -> None:
-        """A size among the inputs: of an axis of a tensor, or a number of its own."""
+        """Imports a SymInt placeholder: a size of a tensor's axis, or a number of its own."""
         symbol = value.node.expr
         if all(each.name in self.g.symbols for each in symbol.free_symbols):
             self.environment[node] = self.size(value)
@@ -185,7 +185,7 @@ class _Importing:
         self.g.symbols[symbol.name] = self.environment[node] = found
 
     def shaped_number(self, name: str, symbol: Any, position: int) -> Size:
-        """A number as the size of an input of bytes, one that may be negative as that of two."""
+        """Encodes a number as the size of an input of bytes; a signed number takes two inputs."""
         naming = Naming(self.program, self.g)
         (low, _), (least, high) = naming.limits_of(symbol), naming.range_of(symbol)
         size = self.g.dim(f"{name}.size", max(least, 0), None if high is None else max(high, 0))
@@ -288,7 +288,7 @@ class _Importing:
     def call_row(
         self, node: Any, row: Callable[..., Any], arguments: list[Any], named: dict[str, Any]
     ) -> Any:
-        """The results of a row. A number that it needs to know may not be computed."""
+        """Calls a row; Refused if it needs a constant where the program computes the number."""
         try:
             return row(self.g, *arguments, **named)
         except TypeError:
@@ -300,20 +300,20 @@ class _Importing:
             raise Refused(f"its {quote_list(computed)} is computed, and has to be known") from None
 
     def part(self, values: Any, position: int) -> Any:
-        """One of several results."""
+        """Selects one of several results."""
         if position >= len(values):
             raise Refused(f"its result {position} is not supported")
         return values[position]
 
     def python(self, node: Any) -> Any:
-        """A function of Python on numbers that are known."""
+        """Evaluates a Python function of known numbers."""
         arguments = [self.value(each) for each in node.args]
         if any(isinstance(each, (Value, Size)) for each in arguments):
             raise Refused(f"{node.target} of tensors")
         return node.target(*arguments)
 
     def expect(self, node: Any, value: Any) -> None:
-        """Tell the builder the type of the first result, and which results are used."""
+        """Set the builder's facts about the node: types of results, which are used."""
         many = isinstance(value, (list, tuple))
         self.g.parts = len(value) if many else 1
         self.g.traced = value if many else (value,)
@@ -365,7 +365,7 @@ class _Importing:
         return self.constant(found) if isinstance(found, torch.Tensor) else found
 
     def finish(self, node: Any, results: Any) -> Any:
-        """Results in torch's types, with the symbols that they define."""
+        """Converts results to torch's types, and binds the symbols that they define."""
         value = node.meta.get("val")
         self.is_of_data = bool(node.meta.get("unbacked_bindings"))
         if isinstance(value, (list, tuple)):
@@ -408,7 +408,7 @@ class _Importing:
             self.g.require(found, "==", known, f"the program asserts that this is {known}")
 
     def inline(self, g: TorchBuilder, module: Any, operands: Sequence[Any]) -> list[Any]:
-        """The results of a graph of a higher-order operator, built in the graph of `g`."""
+        """Builds the graph of a higher-order operator inside `g`; returns its results."""
         inner = _Importing(self.program)
         inner.g, inner.failures = g, self.failures
         nodes = list(module.graph.nodes)
@@ -446,9 +446,9 @@ class _Importing:
         return number_of(self.g, expression)
 
     def signed_quotient(self, node: Any) -> Size | None:
-        """The quotient of a size by what may be negative; torch's expression may be another number.
+        """A quotient by a divisor that may be negative; None for another node.
 
-        torch simplifies n // 2 // -2 to n // -4.
+        torch's own expression is not used: it simplifies n // 2 // -2 to n // -4.
         """
         if node.target is not operator.floordiv:
             return None
@@ -460,7 +460,7 @@ class _Importing:
         return None if self.g.proved(1, "<=", divisor) else number // divisor
 
     def compute_size(self, value: Any) -> Size:
-        """An integer that the program computes; negative ones are refused where torch has none."""
+        """Binds a new size to an integer that the program computes."""
         number = number_of(self.g, value.node.expr)
         if number.dtype != int64:
             number = self.g.floor(number)
@@ -469,7 +469,7 @@ class _Importing:
         return find(number, "size")
 
     def add_assertion(self, node: Any) -> None:
-        """An assertion about data, or about sizes, becomes a check of every call."""
+        """Turns an assertion about data or sizes into a check of every call."""
         condition = node.args[0]
         data = self.environment.get(condition)  # conditions of sizes are not built
         if isinstance(data, Value) and _overload(node) not in _OF_TENSORS:
@@ -497,7 +497,7 @@ _OF_TENSORS = {"aten._assert_tensor_metadata.default"}  # assertions about types
 
 
 def _rank(given: Sequence[Any], position: int) -> int:
-    """Numbers come before tensors, whose shapes hold them, and before expressions of numbers."""
+    """The import order of a placeholder: symbols, expressions of symbols, then tensors."""
     value = given[position].meta.get("val")
     if not isinstance(value, torch.SymInt):
         return 2
@@ -505,7 +505,7 @@ def _rank(given: Sequence[Any], position: int) -> int:
 
 
 def _only_checked(nodes: Sequence[Any]) -> set[Any]:
-    """Sizes and comparisons of sizes that only assertions read, which read torch's expressions."""
+    """Nodes of sizes that only assertions use: these read torch's expressions instead."""
     found: set[Any] = set()
     for node in reversed(nodes):
         is_size = not isinstance(node.target, torch._ops.OpOverload) or (

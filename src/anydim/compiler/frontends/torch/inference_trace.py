@@ -25,10 +25,10 @@ def traced_inference(
     module: torch.fx.GraphModule, inputs: Sequence[Any],
     decompositions: Mapping[Any, Callable[..., Any]],
 ) -> torch.fx.GraphModule | None:  # fmt: skip
-    """A graph with the placeholders and the results of a traced one, of functional overloads.
+    """Traces a graph once to functional ATen, without AOTAutograd.
 
-    None if torch has to trace it: for gradients, writes, results that share memory with an input
-    or another result, nested graphs, sizes that data decide, or inputs of other kinds.
+    None if AOTAutograd has to trace it: for gradients, writes, results that share memory with an
+    input or another result, nested graphs, sizes that data decide, or inputs of other kinds.
     """
     mode = detect_fake_mode(inputs)
     has_gradients = torch.is_grad_enabled() and any(map(_requires_gradient, inputs))

@@ -61,7 +61,7 @@ class OpenedProgram:
 
 
 def open_source(source: Any, dims: Any = None, dynamic_shapes: Any = None) -> OpenedProgram:
-    """A program of torch from any source.
+    """Imports a program of torch from a module, an exported program or a file.
 
     `dims` are bounds by name; for a module, its example arguments: a tuple, or a mapping by name.
     """
@@ -92,7 +92,7 @@ def _name_of(source: Any) -> str:
 def export_source(
     source: Any, arguments: Any = None, dynamic_shapes: Any = None, keywords: Any = None
 ) -> ExportedProgram:
-    """An exported program: itself, of a file, or of a module with example arguments.
+    """Exports a module with example arguments, or reads a file; exported programs pass.
 
     Raises OptionError for arguments that do not fit, ModelError if torch cannot read or export it.
     """
@@ -117,7 +117,7 @@ def export_source(
 
 
 def _not_exported(source: Any, error: Exception) -> ModelError:
-    """Torch's error with the lines that say which axes are not free, and what fixes it."""
+    """Keeps the lines of torch's error that name axes and suggest fixes."""
     report = str(error).strip().partition("\n\nThe error above")[0].splitlines() or [""]
     told = [line for line in report[1:] if line.startswith(("  - ", "Suggested fixes", "  "))]
     hint = "call torch.export.export(module, args, dynamic_shapes=...) for torch's whole report"
@@ -192,7 +192,7 @@ def open_program(
 
 
 def _decompose(program: ExportedProgram, name: str) -> ExportedProgram:
-    """The program without mutation, of overloads that have rows where torch can write it so."""
+    """Removes mutation, and decomposes overloads without a row as far as torch can."""
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
@@ -259,7 +259,7 @@ def _named_axes(program: ExportedProgram, dynamic_shapes: Any) -> dict[tuple[str
 
 
 def _shapes(given: Any) -> Iterator[Any]:
-    """The shapes of inputs, in order, of a nest of mappings and sequences."""
+    """Flattens `dynamic_shapes` to one shape per input."""
     if given is None or _is_shape(given):
         yield given
         return

@@ -1,4 +1,4 @@
-"""Results of a graph that are views of its inputs, or share memory: torch makes them.
+"""Results that share memory with inputs or other results: torch rebuilds them as views.
 
 torch.compile takes sizes, strides and offset of such a result for the view that it returns, so a
 tensor with memory of its own would give wrong elements.
@@ -22,12 +22,12 @@ _WRITTEN = {
     _ATEN.slice_scatter.default, _ATEN.select_scatter.default, _ATEN.diagonal_scatter.default,
     _ATEN.as_strided_scatter.default,
 }  # fmt: skip
-"""What torch makes of writes to a view."""
+"""Functional forms of writes to a view."""
 
 
 @dataclass(frozen=True)
 class ResultView:
-    """A result as a function of its root, a placeholder or a result, and further placeholders.
+    """A result as views of its root (a placeholder or a result), with sizes from placeholders.
 
     A root that the model computes must lie in memory as torch has traced it.
     """
@@ -46,8 +46,7 @@ def result_view(
     results: Container[Any],
     written: Mapping[torch.fx.Node, torch.fx.Node] | None = None,
 ) -> ResultView | None:
-    """How torch makes a result from a placeholder or another result by views; None if it is no view
-    of these.
+    """The views that make a result of a placeholder or another result; None if there are none.
 
     `written` are the placeholders that a call writes, by their new values: a view of a new value
     is one of the placeholder. Raises Refused if torch cannot make the view from the arguments.
@@ -83,7 +82,7 @@ def is_hidden_view(node: torch.fx.Node) -> bool:
 
 
 def shared_roots(results: Sequence[Any]) -> list[torch.fx.Node]:
-    """The values that several results are views of, and that are no results."""
+    """Values that several results are views of, and that are not results themselves."""
     views = [each for each in dict.fromkeys(results) if each is not None]
     found = Counter(root for root in map(_root, views) if root is not None)
     return [
@@ -93,7 +92,7 @@ def shared_roots(results: Sequence[Any]) -> list[torch.fx.Node]:
 
 
 def _root(result: Any, stops: Container[torch.fx.Node] = ()) -> torch.fx.Node | None:
-    """The tensor that a result is a view of, by one view or several; None if it is no view."""
+    """The tensor behind a chain of views; None if the result is no view."""
     if not _is_view(result):
         return None
     root = result
@@ -104,7 +103,7 @@ def _root(result: Any, stops: Container[torch.fx.Node] = ()) -> torch.fx.Node | 
 
 
 def _is_view(node: Any) -> bool:
-    """Whether a node is a view, several views, or one of several."""
+    """Whether a node is a view, or one of several views (`split`)."""
     if not isinstance(node, torch.fx.Node):
         return False
     if node.target is operator.getitem:
@@ -115,7 +114,7 @@ def _is_view(node: Any) -> bool:
 def _copy_view(
     node: torch.fx.Node, graph: torch.fx.Graph, made: dict[Any, Any], others: list[torch.fx.Node]
 ) -> torch.fx.Node:
-    """A view or a size in another graph, with what it reads; placeholders become its own."""
+    """Copies a view or a size, with its operands, into another graph."""
     if node in made:
         return made[node]
     if node.op == "placeholder":

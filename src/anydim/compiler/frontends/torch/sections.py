@@ -1,4 +1,4 @@
-"""Sections of a functional graph: some are compiled, those with operators without a row are not.
+"""Splits a functional graph into sections: compiled ones, and fallbacks that run in torch.
 
 Sections follow the order of the graph, so that random numbers are drawn in its order.
 """
@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import free_symbols
 
 from anydim.base.records import dataclass
 
-LEAST_OPERATORS = 4  # of a compiled section: a call of fewer takes longer than these in torch
+LEAST_OPERATORS = 4  # of a compiled section; for fewer, the call costs more than it saves
 Run = Callable[..., Sequence[Any]]
 
 
@@ -29,7 +29,7 @@ class Section:
 
 
 def sections(module: torch.fx.GraphModule, refused: Collection[str]) -> list[Section]:
-    """The sections of a graph, in order, by the names of the nodes that no model computes."""
+    """Splits a graph, in order; `refused` are the names of nodes that must run in torch."""
     runs: list[tuple[bool, list[torch.fx.Node]]] = []
     for is_refused, nodes in _runs(module.graph, refused):
         is_refused = is_refused or sum(map(_computes, nodes)) < LEAST_OPERATORS
@@ -51,7 +51,7 @@ def sections(module: torch.fx.GraphModule, refused: Collection[str]) -> list[Sec
 def _runs(
     graph: torch.fx.Graph, refused: Collection[str]
 ) -> Iterator[tuple[bool, list[torch.fx.Node]]]:
-    """Longest runs of nodes of one kind."""
+    """Yields maximal runs of nodes that are all compiled, or all refused."""
     found: list[torch.fx.Node] = []
     kind = False
     for nodes in _groups(graph):
@@ -66,7 +66,7 @@ def _runs(
 
 
 def _groups(graph: torch.fx.Graph) -> Collection[Sequence[torch.fx.Node]]:
-    """The nodes that compute: each with those that take one of its results."""
+    """Groups each computing node with the `getitem` nodes of its results."""
     found: dict[torch.fx.Node, list[torch.fx.Node]] = {}
     for node in graph.nodes:
         if node.op not in ("placeholder", "get_attr", "output"):
@@ -75,14 +75,14 @@ def _groups(graph: torch.fx.Graph) -> Collection[Sequence[torch.fx.Node]]:
 
 
 def _source(node: torch.fx.Node) -> torch.fx.Node:
-    """The node with several results of which a node is one; else the node."""
+    """The multi-result node behind a `getitem` node; otherwise the node itself."""
     if node.target is not operator.getitem or not isinstance(node.args[0], torch.fx.Node):
         return node
     return _source(node.args[0])
 
 
 def _computes(node: torch.fx.Node) -> bool:
-    """Whether a node computes elements."""
+    """Whether a node computes elements: no view, no size arithmetic."""
     target = node.target
     return isinstance(target, torch._ops.OpOverload) and not target.is_view and (
         not isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
@@ -90,7 +90,7 @@ def _computes(node: torch.fx.Node) -> bool:
 
 
 def _binding(graph: torch.fx.Graph) -> dict[Any, torch.fx.Node]:
-    """The first node whose value is a symbol alone, by symbol."""
+    """The first node that gives each symbol's value, by symbol."""
     found: dict[Any, torch.fx.Node] = {}
     for node in graph.nodes:
         value = node.meta.get("val")
@@ -103,7 +103,7 @@ def _inputs(
     nodes: Sequence[torch.fx.Node], binding: Mapping[Any, torch.fx.Node],
     order: Mapping[torch.fx.Node, int],
 ) -> Sequence[torch.fx.Node]:  # fmt: skip
-    """What a section reads: values, and the sizes in their shapes that earlier nodes give."""
+    """The inputs of a section: values, and the symbols in their shapes that other nodes give."""
     own = set(nodes)
     inputs: dict[torch.fx.Node, None] = {}
     for node in nodes:

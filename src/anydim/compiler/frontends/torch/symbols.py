@@ -59,7 +59,7 @@ class Naming:
             self.builder.symbols[symbol.name] = self.builder.dim(name, low, high)
 
     def _numbers(self, placeholders: Sequence[Any]) -> set[str]:
-        """The symbols that are numbers among the inputs and the size of no axis."""
+        """Symbols of SymInt inputs that are no size of an axis."""
         expressions = [getattr(node.meta.get("val"), "node", None) for node in placeholders]
         given = {str(each.expr) for each in expressions if each is not None}
         alone = {
@@ -105,7 +105,7 @@ def _whole(bound: Any) -> int | None:
 
 
 def _narrow_bounds(name: str, own: tuple[int, int | None], given: Dim) -> tuple[int, int | None]:
-    """Bounds that the user gave, which the program must allow."""
+    """Applies the user's bounds; OptionError if the program was exported for narrower ones."""
     low, high = own
     too_low = given.lo < low
     too_high = high is not None and given.hi is not None and given.hi > high

@@ -48,9 +48,9 @@ def scaled_dot_product(
 def _of_equal_batches(
     g: TorchBuilder, given: Sequence[Value], enable_gqa: bool
 ) -> tuple[Value, Value, Value]:
-    """Values with their axes before heads, or before rows, broadcast.
+    """Broadcasts batch axes of query, key and value.
 
-    Grouped keys and values keep their own, equal, number of heads.
+    With `enable_gqa`, keys and values keep their own, equal, number of heads.
     """
     first = -3 if enable_gqa and len(given[0].shape) > 2 else -2
     if first == -3:
@@ -64,7 +64,7 @@ def _of_equal_batches(
 
 
 def _match_heads(g: TorchBuilder, query: Value, key: Value, value: Value) -> list[Value]:
-    """Keys and values of the same number of heads, which divides that of the queries."""
+    """Checks that heads divide; repeats heads if keys and values have different numbers."""
     heads = query.shape[-3]
     for name, each in (("keys", key), ("values", value)):
         own = maximum(each.shape[-3], 1)
@@ -75,7 +75,7 @@ def _match_heads(g: TorchBuilder, query: Value, key: Value, value: Value) -> lis
 
 
 def _repeat_heads(g: TorchBuilder, value: Value, heads: Size) -> Value:
-    """Each head repeated to a number of heads."""
+    """Repeats each head to reach a number of heads."""
     *lead, own, rows, depth = value.shape
     group = heads // maximum(own, 1)
     apart = g.unsqueeze(value, axes=(len(lead) + 1,))
@@ -107,7 +107,7 @@ def _attend(
 
 
 def _by_groups(g: TorchBuilder, mask: Value, parts: Sequence[Size]) -> Value:
-    """A mask that broadcasts to [batch, heads, ...] for scores [batch, kept, group, ...]."""
+    """Reshapes a mask of [batch, heads, ...] for scores of [batch, kept, group, ...]."""
     if len(mask.shape) < 3:
         return mask
     *lead, own, rows, columns = mask.shape
@@ -120,7 +120,7 @@ def _by_groups(g: TorchBuilder, mask: Value, parts: Sequence[Size]) -> Value:
 
 
 def _mask_scores(g: TorchBuilder, scores: Value, mask: Value | None, causal: bool) -> Value:
-    """Scores with a mask: a bool mask selects, another one is added."""
+    """Masks scores: a bool mask selects, another one is added."""
     lowest = g.scalar(float("-inf"), scores.dtype)
     if causal:
         rows, columns = scores.shape[-2:]

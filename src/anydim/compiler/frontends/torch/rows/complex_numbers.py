@@ -36,7 +36,7 @@ _REAL = {
 
 
 def by_part(name: str, *complex_positions: int) -> Build:
-    """A linear overload: its real row for each part.
+    """A linear overload: applies its real row to both parts.
 
     Arguments at `complex_positions` are numbers or tensors of the field: a real one there has the
     imaginary part 0.
@@ -240,7 +240,7 @@ def _normalise(
 def _factor(
     g: TorchBuilder, dims: Sequence[int], shape: Sequence[Size], normalisation: int, forward: bool
 ) -> Value | None:
-    """What transforms are multiplied by; inverse ones were divided by the count already."""
+    """The normalisation factor; inverse transforms are divided by the count already."""
     if normalisation == (0 if forward else _BY_COUNT):
         return None
     count = g.scalar(product(shape[dim] for dim in dims), g.result)

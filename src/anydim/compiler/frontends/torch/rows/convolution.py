@@ -76,7 +76,7 @@ def per_axis(numbers: int | Numbers, rank: int) -> tuple[int, ...]:
 
 
 def to_batch(g: TorchBuilder, x: Value, rank: int) -> tuple[Value, tuple[Size, ...]]:
-    """x as [batch, channels, ...], and its leading axes."""
+    """Reshapes x to [batch, channels, ...]; also returns its leading axes."""
     lead = x.shape[:-rank]
     if len(lead) == 2:
         return x, lead
@@ -121,7 +121,7 @@ def _pad_last_window(
     g: TorchBuilder, x: Value, kernel: tuple[int, ...], strides: tuple[int, ...],
     padding: tuple[int, ...],
 ) -> Value:  # fmt: skip
-    """x with zeros after each axis, up to the end of the last window of `ceil_mode`."""
+    """Zero-pads x to the end of the last window of `ceil_mode`."""
     after: list[Size | int] = [0, 0]
     for size, width, step, pad in zip(x.shape[2:], kernel, strides, padding):
         count = minimum(ceil_div(size + 2 * pad - width, step) + 1, ceil_div(size + pad, step))
@@ -225,7 +225,7 @@ def _random_starts(
 
 
 def along(g: TorchBuilder, name: str, x: Value, axis: int, **sizes: Size) -> Value:
-    """A definition of [rows, n, columns] applied along an axis."""
+    """Applies a definition of [rows, n, columns] along an axis."""
     before, after = product(x.shape[:axis]), product(x.shape[axis + 1 :])
     parts = g.reshape(x, shape=(before, x.shape[axis], after))
     made = g.call_definition(name, parts, **sizes)

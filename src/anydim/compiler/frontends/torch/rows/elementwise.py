@@ -26,7 +26,7 @@ def unary(name: str) -> Build:
 
 
 def rounding(name: str) -> Build:
-    """Integers are rounded already."""
+    """A rounding function; integers stay as they are."""
 
     def build(g: TorchBuilder, x: Value) -> Value:
         return getattr(g, name)(g.to_working(x)[0]) if x.dtype.is_float else g.identity(x)
@@ -58,7 +58,7 @@ def comparison(name: str) -> Build:
 
 
 def logical(name: str) -> Build:
-    """Logic on what is not zero."""
+    """A logical function of whether elements are not zero."""
 
     def build(g: TorchBuilder, *operands: Operand) -> Value:
         return getattr(g, name)(*(g.operand(value, boolean) for value in operands))
@@ -117,7 +117,7 @@ def divide(g: TorchBuilder, a: Operand, b: Operand, rounding_mode: str | None = 
 
 
 def floor_divide(g: TorchBuilder, a: Operand, b: Operand) -> Value:
-    """The quotient of what remains after the remainder, as torch computes it for floats."""
+    """Floors as torch does for floats: (a - fmod(a, b)) / b, corrected."""
     _require_divisor(g, a, b)
     a, b = g.to_working(a, b)
     if not a.dtype.is_float:
@@ -307,7 +307,7 @@ def exp2(g: TorchBuilder, x: Value) -> Value:
 
 
 def convert(g: TorchBuilder, x: Value, *_: Any, **__: Any) -> Value:
-    """The result's type is all that counts."""
+    """The importer converts x to the type of the result."""
     return x
 
 

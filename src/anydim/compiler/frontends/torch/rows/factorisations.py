@@ -17,7 +17,7 @@ from anydim.sizes import Size, minimum, product, simplify
 
 
 def call_batched(g: TorchBuilder, name: str, *values: Value, **sizes: Any) -> list[Value]:
-    """A definition of batches [b, rows, columns] of values that have any leading axes."""
+    """Calls a definition of [batch, rows, columns]; leading axes are flattened to the batch."""
     lead = values[0].shape[:-2]
     count = product(lead)
     parts = [g.reshape(each, shape=(count, *each.shape[len(lead) :])) for each in values]
@@ -27,13 +27,13 @@ def call_batched(g: TorchBuilder, name: str, *values: Value, **sizes: Any) -> li
 
 
 def transpose_matrices(g: TorchBuilder, x: Value) -> Value:
-    """The transposes of matrices."""
+    """Transposes matrices of a batch."""
     rank = len(x.shape)
     return g.transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
 def info(g: TorchBuilder, x: Value) -> Value:
-    """No matrix of the batch failed: failures show as NaN."""
+    """LAPACK's info: always 0, because failures show as NaN."""
     return g.fill_shape(x.shape[:-2], 0, int32)
 
 
@@ -43,7 +43,7 @@ def smaller(g: TorchBuilder, x: Value) -> Size:
 
 
 def together(g: TorchBuilder, *matrices: Value) -> list[Value]:
-    """Matrices with leading axes that broadcast, broadcast."""
+    """Broadcasts the leading axes of matrices."""
     lead = g.broadcast_shape(*(each.shape[:-2] for each in matrices))
     return [
         each if each.shape[:-2] == lead else g.expand(each, shape=(*lead, *each.shape[-2:]))
@@ -424,7 +424,7 @@ def matrix_exponential(g: TorchBuilder, x: Value) -> Value:
 
 
 def ignore_errors(g: TorchBuilder, found: Value, *_: Any, **__: Any) -> None:
-    """Matrices that fail give NaN, without an error."""
+    """No error: matrices that fail give NaN."""
 
 
 ROWS: dict[str, Build] = {

@@ -100,7 +100,7 @@ def _move_axes_back(g: TorchBuilder, made: Value, inner: int, axes: Sequence[int
 
 
 def together(g: TorchBuilder, indices: Sequence[Value]) -> Value:
-    """Indices that broadcast, as tuples along a last axis."""
+    """Broadcasts indices and stacks them along a last axis."""
     whole = indices[0]
     for other in indices[1:]:
         whole = g.add(whole, g.mul(other, 0))
@@ -161,7 +161,7 @@ _REDUCED = {
 def scatter_combined(
     g: TorchBuilder, name: str, x: Value, places: Value, updates: Value, reduction: str, **own: Any
 ) -> Value:
-    """A scatter with a reduction; bool adds as `or`, and multiplies as `and`."""
+    """Scatters with a reduction; bool adds as `or`, multiplies as `and`."""
     if x.dtype == boolean and reduction != "none":
         kinds = {"add": "max", "mul": "min"}
         small = [g.cast(each, to=int64) for each in (x, updates)]
@@ -200,7 +200,7 @@ def scatter_along(
 
 
 def _corner(g: TorchBuilder, source: Value, index: Value) -> Value:
-    """The part of the source that the index covers."""
+    """Slices the source to the shape of the index."""
     if source.shape == index.shape:
         return source
     rank = len(index.shape)
@@ -414,14 +414,14 @@ def embedding_bag(
 
 
 def _bags(g: TorchBuilder, indices: Value, offsets: Value, count: Size) -> Value:
-    """The bag of each index."""
+    """The number of the bag that each index belongs to."""
     counted = g.counted(g.as_type(offsets, int64), count=indices.shape[0] + 1)
     begins = g.slice(counted, starts=(0,), ends=(count,), axes=(0,))
     return g.sub(sorted_places(g, begins, g.positions(indices.shape[0]), True), 1)
 
 
 def _is_no_padding(g: TorchBuilder, indices: Value, padding: int) -> Value:
-    """Which indices are not the padding."""
+    """Whether each index is not the padding index."""
     if padding < 0:
         return g.fill_shape(indices.shape, True, boolean)
     return g.not_equal(indices, padding)

@@ -16,7 +16,7 @@ _KINDS = ("List", "Scalar", "ScalarList", "Tensor")
 
 
 def for_each(row: Build) -> Build:
-    """A row for each tensor of a list; the other lists have as many elements."""
+    """Applies a row to the tensors of lists, element by element."""
 
     def build(g: TorchBuilder, *arguments: Any, **named: Any) -> list[Value]:
         lists = [each for each in arguments if isinstance(each, list)]

@@ -125,7 +125,7 @@ def run_projected(
 
 
 def _reverse_time(g: TorchBuilder, x: Value, reverse: bool) -> Value:
-    """Steps in the other order, if `reverse`."""
+    """Reverses the time axis, if `reverse`."""
     if not reverse:
         return x
     places = g.sub(g.scalar(x.shape[0] - 1, int64), g.positions(x.shape[0]))

@@ -195,7 +195,7 @@ def _row(g: TorchBuilder, state: Value, row: int) -> Value:
 
 
 def _half(g: TorchBuilder, y: Value, row: int, rows: int) -> Value:
-    """The part of y that a direction has."""
+    """Slices the half of y that belongs to a direction."""
     if rows == 1:
         return y
     size = y.shape[2] // rows

@@ -103,7 +103,7 @@ def slice_of(
 
 
 def _take_steps(g: TorchBuilder, x: Value, axis: int, start: Any, end: Any, step: Size) -> Value:
-    """Every step-th slice, of a step that sizes decide."""
+    """Slices with a step that is a size expression."""
     g.require(step, ">=", 1, "the step of a slice is positive")
     first, last = _first(x, axis, start), _first(x, axis, end)
     count = maximum(last - first + step - 1, 0) // maximum(step, 1)
@@ -219,7 +219,7 @@ def as_strided(
 
 
 def _strided_places(g: TorchBuilder, sizes: Sizes, strides: Sizes, offset: Any) -> Value:
-    """An offset plus strides times indices."""
+    """Flat positions: offset + sum of stride * index."""
     rank = len(sizes)
     place = g.scalar(as_size(0 if offset is None else offset), int64)
     for axis, (size, stride) in enumerate(zip(sizes, strides)):
@@ -278,7 +278,7 @@ def shuffle_pixels(name: str) -> Build:
 
 
 def copy(g: TorchBuilder, x: Value, source: Value, *_: Any) -> Value:
-    """The source in the shape and type of x."""
+    """Expands and converts the source to x."""
     return g.expand(g.as_type(source, x.dtype), shape=x.shape)
 
 
