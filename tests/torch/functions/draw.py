@@ -15,6 +15,7 @@ from tests.torch.functions.templates import (
     ATTENTION,
     CHANGES,
     COMPLEX,
+    FUNCTIONS,
     IN_TORCH,
     MODULE_CHANGES,
     NUMBER_TEXTS,
@@ -64,6 +65,7 @@ class _Writer:
         for chance, own, changes in (
             (0.25, 8 * OF_MODULES, 4 * MODULE_CHANGES), (0.25, 4 * RANDOM, 4 * RANDOM_CHANGES),
             (0.3, 8 * PLACES, ()), (0.3, 8 * IN_TORCH, ()), (0.2, 8 * ATTENTION, ()),
+            (0.5, 2 * FUNCTIONS, ()),
         ):  # fmt: skip
             if self.random.random() < chance:
                 self.values, self.changes = self.values + own, self.changes + changes

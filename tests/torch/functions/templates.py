@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -16,7 +17,17 @@ def _sections() -> dict[str, tuple[str, ...]]:
     return {name: tuple(lines) for name, lines in found.items()}
 
 
+def _calls(line: str) -> Iterator[str]:
+    """Calls of the functions of a line `arguments | module: names`; `name(*,2)` adds arguments."""
+    arguments, _, rest = line.partition(" | ")
+    module, _, names = rest.partition(": ")
+    for name in names.split():
+        call = name if "(" in name else f"{name}(*)"
+        yield f"{module}.{call.replace('*', arguments, 1)}"
+
+
 _FOUND = _sections()
+FUNCTIONS = tuple(call for line in _FOUND["functions"] for call in _calls(line))
 SIZE_TEXTS, NUMBER_TEXTS, VIEWS = _FOUND["sizes"], _FOUND["numbers"], _FOUND["views"]
 VALUES = _FOUND["values"] + 2 * _FOUND["of floats"]  # floats are common
 TIED = _FOUND["tied"]

@@ -131,7 +131,7 @@ def uniform(
     g: TorchBuilder, shape: Sizes, low: float = 0.0, high: float = 1.0, **_: Any
 ) -> Value:  # fmt: skip
     low, high = float(low), float(high)
-    return g.randomuniform(shape=tuple(shape), low=low, high=high, dtype=float32, seed=g.seed())
+    return g.random_uniform(shape=tuple(shape), low=low, high=high, dtype=float32, seed=g.seed())
 
 
 def like(row: Build) -> Build:
@@ -155,7 +155,7 @@ def normal_around(
 
 
 def integers(g: TorchBuilder, low: int, high: int, shape: Sizes, **_: Any) -> Value:
-    wide = g.randomuniform(
+    wide = g.random_uniform(
         shape=tuple(shape), low=float(low), high=float(high), dtype=float64, seed=g.seed()
     )
     return g.cast(g.floor(wide), to=int64)
