@@ -49,12 +49,9 @@ runs them with this backend in Inductor's place:
 The files of torch 2.6, with names that torch 2.13 lacks replaced, have 769 tests for CPUs without
 those of large tensors (November 2026, one run of all). Of these, 60 read Inductor's code or
 settings and did not run, and torch skipped 106. Of the other 603, 517 passed with all graphs
-compiled, 59 passed with a graph that ran in torch (36 of them `view` as a type of another width,
-which is compiled since), 6 passed in a second run alone (no answer in 60 s before), and 21 failed:
-13 as tests of Inductor's code or by the replaced names, 3 by rounding above their tolerance, 3 by
-faults that are mended since (large broadcast sizes, assertions about sizes of data, the sign of
-NaN), 1 by the strides of a result with gaps in memory, 1 by the shape of an unused result of
-`_embedding_bag`.
+compiled, 59 with a graph that ran in torch, 6 in a second run alone, and 21 failed: 13 as tests of
+Inductor's code or by the replaced names, 3 by rounding above their tolerance, 3 by faults that are
+mended since, 2 by strides or shapes that torch does not promise.
 """
 _OWN = "anydim"
 _WORDS = {
