@@ -19,6 +19,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md"))
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 WIDTHS = (400, 1100)  # pixels
+MOST_BYTES = 605_000  # of the text of docs/: what a new page brings, an older one gives back
 LINK = re.compile(r"\]\(([\w./-]+\.md)")
 
 
@@ -27,6 +28,10 @@ def test_every_page_is_in_the_navigation_or_on_the_development_page() -> None:
     named = set(re.findall(r"[\w./-]+\.md", configuration[configuration.index("\nnav:") :]))
     named |= set(LINK.findall((DOCS / "development.md").read_text("utf-8")))
     assert set(PAGES) == named
+
+
+def test_the_text_of_the_pages_is_short() -> None:
+    assert sum((DOCS / page).stat().st_size for page in PAGES) <= MOST_BYTES
 
 
 def test_decisions_are_numbered_one_by_one() -> None:

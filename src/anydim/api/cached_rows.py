@@ -254,7 +254,7 @@ class CachedRows:
         """Most bytes of caches within `cache_limit`, and within `memory` beside steps of `step`
         bytes.
 
-        While the memory of caches grows, one of them is there twice.
+        A cache that grows exists twice while it is copied.
         """
         limits = [memory - step, self._slabs.most_within(memory)]
         return max(0, min(limits if self._limit is None else [*limits, self._limit]))

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Options:
     """How a model is compiled and run: the arguments of `ad.compile` besides the source.
 
-    A record serves many models, `ad.compile(source, options=fast)`; `dataclasses.replace(fast,
-    threads=1)` changes a field. It is checked where it is used.
+    One record serves many models: `ad.compile(source, options=fast)`; `fast.changed(threads=1)` has
+    another value of a field. Values are checked when a model is compiled.
 
     The meaning of each field is that of the argument of its name (`help(ad.compile)`).
     """

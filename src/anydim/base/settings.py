@@ -222,7 +222,7 @@ _overrides: ContextVar[Mapping[str, Any]] = ContextVar(
 
 
 def get(name: str) -> Any:
-    """The value of a knob; raises OptionError for an unknown name or an invalid variable."""
+    """The value of a setting; raises OptionError for an unknown name or an invalid variable."""
     knob = _knob(name)
     given = _overrides.get()
     if name in given:

@@ -169,14 +169,14 @@ class Batcher(_Serving):
         self, inputs: Any, model: str | None = None, *, outputs: Sequence[str] | None = None,
         priority: int = 0, deadline: float | None = None,
     ) -> Future[Results]:  # fmt: skip
-        """Let a request wait for its call.
+        """Queue a request.
 
         Args:
             inputs: Arrays by name, a tuple, or the array of the only input.
             model: The name of the model; None if there is one.
             outputs: Names of the results to return. None: all.
             priority: Requests of higher priority run first.
-            deadline: Seconds from now until which it must have begun to run.
+            deadline: Seconds within which it must begin to run.
 
         Returns:
             A future with the outputs by name. Its `cancel` takes the request out of the queue.
@@ -217,7 +217,7 @@ class Batcher(_Serving):
             ) from None
 
     def close(self, drain: bool = True, seconds: float | None = None) -> None:
-        """Take no more requests, and end the threads.
+        """Refuse new requests, and end the threads.
 
         Args:
             drain: Run the requests that wait; otherwise they get a BusyError.
@@ -282,13 +282,12 @@ class AsyncBatcher(_Serving):
         self, inputs: Any, model: str | None = None, *, outputs: Sequence[str] | None = None,
         priority: int = 0, deadline: float | None = None, keep: int = 0, within: float = 0.0,
     ) -> Request:  # fmt: skip
-        """Let a request wait for its call, for `outcome`. Arguments and errors are those of
-        `Batcher.submit`.
+        """Queue a request for `outcome`. Arguments and errors are those of `Batcher.submit`.
 
         Args:
-            keep: How often the results count against the limit until `release`.
-            within: Most seconds that the event loop may stand still: a request that takes less,
-                by what was measured before, runs at once if no other waits or runs.
+            keep: How many times the bytes of results count until `release`.
+            within: A request that is predicted to take fewer seconds runs on the event loop, if
+                no other waits or runs.
         """
         loop = asyncio.get_running_loop()
         sink = self._sink
@@ -327,7 +326,7 @@ class AsyncBatcher(_Serving):
                 timer.cancel()
 
     def release(self, request: Request) -> None:
-        """The results of a request that was submitted with `keep` have left."""
+        """Stop counting the results of a request that was submitted with `keep`."""
         self.engine.cancel(request)
 
     async def close(self, drain: bool = True, seconds: float | None = None) -> None:

@@ -346,10 +346,10 @@ class Decoder(_Decoding):
             stop: Tokens after which the sequence ends; the last one is yielded, too.
             choose: Chooses a token by logits [vocabulary]. Default: the largest.
             priority: Sequences of higher priority begin first.
-            deadline: Seconds from now until which the sequence must begin.
+            deadline: Seconds within which the sequence must begin.
 
         Raises:
-            InputError: The prompt is none, or has a wrong token.
+            InputError: The prompt is not a vector of integers, or a token is out of bounds.
             MemoryLimitError: Its caches can never fit.
             BusyError: Too many sequences wait.
             TimeLimitError: It did not begin in time.
@@ -368,7 +368,7 @@ class Decoder(_Decoding):
             self._forget(made)
 
     def close(self) -> None:
-        """Take no more sequences, and wait for those that are there."""
+        """Refuse new sequences, and wait for the running ones."""
         self._close()
 
     def __enter__(self) -> Decoder:
