@@ -17,7 +17,12 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from anydim.cli.report.measure import interleaved, largest_difference, median_ratio, streamed
+from anydim.cli.report.measure import (
+    largest_difference,
+    median_ratio,
+    time_interleaved,
+    time_stream,
+)
 from bench.engines import ENGINES, Call
 from bench.isolated import cold_runs, pinned
 from bench.workloads import Stream, draw, streams, table_sizes
@@ -66,8 +71,8 @@ def _streams(sentences: int, quick: bool) -> list[Stream]:
 def _stream(console: Console, calls: dict[str, Call], stream: Stream) -> dict[str, Any]:
     """Each engine runs the stream twice, in blocks in turn; the second pass counts as warm."""
     with console.status(f"{stream.name}: {len(stream.requests)} requests"):
-        streamed(calls, stream.requests)
-        seconds = streamed(calls, stream.requests)
+        time_stream(calls, stream.requests)
+        seconds = time_stream(calls, stream.requests)
         worst = _worst_difference(calls, stream)
     base = seconds.get(BASE)
     return {
@@ -100,7 +105,9 @@ def _sizes(console: Console, calls: dict[str, Call], quick: bool) -> list[dict[s
         bound = {name: (lambda call=call, feeds=feeds: call(feeds)) for name, call in calls.items()}
         heavy = batch * seq > 2000
         with console.status(f"batch {batch}, seq {seq}"):
-            timings = interleaved(bound, rounds=5 if heavy else 9, seconds=6.0 if heavy else 2.0)
+            timings = time_interleaved(
+                bound, rounds=5 if heavy else 9, seconds=6.0 if heavy else 2.0
+            )
         row: dict[str, Any] = {"batch": batch, "seq": seq}
         row["ms"] = {name: 1e3 * timings.median(name) for name in calls}
         if BASE in calls:

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import anydim as ad
-from anydim.cli.report.measure import interleaved, largest_difference
+from anydim.cli.report.measure import largest_difference, time_interleaved
 from bench.isolated import pinned
 from bench.light import NAMES, light_model
 
@@ -58,7 +58,7 @@ def main(names: tuple[str, ...], batches: tuple[int, ...], threads: int, seconds
             }
             found, expected = (call() for call in calls.values())
             apart = largest_difference(found, expected) / numpy.abs(expected).max()
-            timings = interleaved(calls, rounds=7, seconds=seconds)
+            timings = time_interleaved(calls, rounds=7, seconds=seconds)
             ratios.append(timings.ratio("anydim", "onnxruntime"))
             cells = [f"{1e3 * timings.median(engine):.2f}" for engine in calls]
             table.add_row(

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import anydim as ad
-from anydim.cli.report.measure import interleaved, largest_difference
+from anydim.cli.report.measure import largest_difference, time_interleaved
 from bench.isolated import pinned
 from bench.light import NAMES, light_model
 from bench.quantising import FORMS, optimised, quantised, random_images, session_options
@@ -69,7 +69,7 @@ def measured(
         calls[f"{title} peer"] = lambda peer=peer: peer.run(None, feed)[0]
     found, expected = calls["plain"](), calls["plain peer"]()
     apart = largest_difference(found, expected) / abs(expected).max()
-    timings = interleaved(calls, rounds=7, seconds=seconds)
+    timings = time_interleaved(calls, rounds=7, seconds=seconds)
     ratios = tuple(timings.ratio(title, f"{title} peer") for title in ("plain", "saved"))
     own = [f"{1e3 * timings.median(title):.2f}" for title in calls]
     cells = [own[0], own[1], f"{ratios[0]:.2f}", own[2], f"{ratios[1]:.2f}",

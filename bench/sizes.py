@@ -21,7 +21,7 @@ import click
 import numpy
 import onnx
 
-from anydim.cli.report.measure import interleaved, largest_difference
+from anydim.cli.report.measure import largest_difference, time_interleaved
 from bench.isolated import pinned
 from bench.light import light_model
 from bench.networks.classifiers import convnext, mobilenet, resnet18
@@ -78,7 +78,7 @@ def measured(
         ours, theirs = (list(call().values()) for call in bound.values())
         for a, b in zip(ours, theirs, strict=True):
             apart = max(apart, largest_difference(a, b) / max(1.0, float(numpy.abs(b).max())))
-        ratio = interleaved(bound, rounds=3, seconds=seconds).ratio("anydim", "onnxruntime")
+        ratio = time_interleaved(bound, rounds=3, seconds=seconds).ratio("anydim", "onnxruntime")
         found.append({"size": [batch, height, width], "ratio": ratio})
     return {"network": name, "sizes": found, "difference": apart}
 

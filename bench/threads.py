@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 import anydim as ad
-from anydim.cli.report.measure import interleaved
+from anydim.cli.report.measure import time_interleaved
 from bench.cliffs.family import Family, at
 from bench.cliffs.running import as_label
 from bench.cliffs.threaded import fastest
@@ -129,7 +129,7 @@ def models(console: Console) -> None:
         table.add_column(column, justify="left" if column == "model" else "right")
     for label, calls, feeds in _models():
         bound = {key: partial(call, feeds) for key, call in calls.items()}
-        rounds = interleaved(bound, rounds=9, seconds=6.0).rounds
+        rounds = time_interleaved(bound, rounds=9, seconds=6.0).rounds
         cells = []
         for name in ("anydim", "onnxruntime"):
             one, two = (1e3 * min(rounds[f"{name} {n}"]) for n in (1, 2))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import click
 
-from anydim.api.derivatives import derived
+from anydim.api.derivatives import derive_vjp
 from anydim.base.errors import LanguageError, UserError
 from anydim.lang.surface.sequences import is_sequence
 from anydim.lang.surface.syntax import Definition
@@ -69,7 +69,7 @@ def _refusal(definition: Definition, n: int, seed: int) -> str:
     """The compiler's reason against a derivative, without the names of a definition."""
     arrays, attributes = arguments(definition, n, seed)
     try:
-        derived(definition, arrays, attributes, {})
+        derive_vjp(definition, arrays, attributes, {})
     except UserError as error:
         found = re.search(r"no derivative: (.*?)(?:: |\n|$)|(a definition with .*)", str(error))
         assert found, error

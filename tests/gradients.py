@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from anydim.api.derivatives import derived
+from anydim.api.derivatives import derive_vjp
 from anydim.compiler.frontends.definition import pattern_of
 from anydim.compiler.frontends.definition_graph import graph_of
 from anydim.compiler.graph.evaluate import bind, check_guards
@@ -46,7 +46,7 @@ def check(
     cotangents = [
         rng.standard_normal(r.shape).astype(r.dtype) for r in results if r.dtype.kind == "f"
     ]
-    vjp = derived(definition, arrays, attributes, {})
+    vjp = derive_vjp(definition, arrays, attributes, {})
     made = run(vjp.definition, [*arrays, *cotangents], {})
     names = [parameter.name for parameter in definition.parameters]
     worst = 0.0

@@ -10,7 +10,7 @@ import numpy
 import onnxruntime
 
 import anydim as ad
-from anydim.cli.report.measure import interleaved, timed
+from anydim.cli.report.measure import time_call, time_interleaved
 from bench.cliffs.family import Family, Sizes
 from bench.cliffs.machine import Limits
 
@@ -92,9 +92,9 @@ def _found(
 ) -> Found:  # fmt: skip
     calls = {"ours": lambda: model(**feeds), "theirs": lambda: theirs(feeds)}
     results = model(**feeds)
-    slowest = max(timed(call) for call in calls.values())
+    slowest = max(time_call(call) for call in calls.values())
     rounds = 1 if slowest > LONGEST else 3 if slowest > seconds else ROUNDS
-    timings = interleaved(calls, rounds=rounds, seconds=seconds)
+    timings = time_interleaved(calls, rounds=rounds, seconds=seconds)
     bytes = touched(feeds, results) + family.kept
     flops = _flops(model, sizes)
     steps = family.steps(sizes) if family.steps else 0.0

@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 import anydim as ad
-from anydim.cli.report.measure import interleaved, timed
+from anydim.cli.report.measure import time_call, time_interleaved
 from bench.cliffs.families import families
 from bench.cliffs.family import Family
 from bench.cliffs.machine import SIZES, Limits, copied
@@ -135,7 +135,7 @@ def pairs(
         if before and ((seen := before.get((family.name, label))) is None or seen.faster >= AIM):
             continue
         feeds = family.feeds(sizes)
-        if 1e6 * min(timed(partial(one, **feeds)) for _ in range(3)) >= least:
+        if 1e6 * min(time_call(partial(one, **feeds)) for _ in range(3)) >= least:
             results, others = one(**feeds), two(**feeds)
             alike = all(
                 numpy.asarray(a).tobytes() == numpy.asarray(b).tobytes()
@@ -164,7 +164,7 @@ def fastest(
     one: Callable[[], Mapping[str, Any]], two: Callable[[], Mapping[str, Any]], seconds: float
 ) -> list[float]:
     """Microseconds on one thread and on two: whatever else runs disturbs two more than one."""
-    rounds = interleaved({"one": one, "two": two}, rounds=ROUNDS, seconds=seconds).rounds
+    rounds = time_interleaved({"one": one, "two": two}, rounds=ROUNDS, seconds=seconds).rounds
     return [1e6 * min(rounds[name]) for name in ("one", "two")]
 
 

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
-from anydim.cli.report.measure import Timings, interleaved
+from anydim.cli.report.measure import Timings, time_interleaved
 from bench.architectures import peer
 
 PLACES = ("h", "v", "d")
@@ -50,7 +50,7 @@ def beside_onnxruntime(
     }
     mine, other = calls["anydim"](), calls["onnxruntime"]()
     assert numpy.abs(mine - other).max() <= 1e-4 * numpy.abs(other).max()
-    return interleaved(calls, rounds=9, seconds=seconds)
+    return time_interleaved(calls, rounds=9, seconds=seconds)
 
 
 def options_of(description: str | None) -> argparse.ArgumentParser:

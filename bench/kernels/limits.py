@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 
-from anydim.api.calibration import measured, times_of
+from anydim.api.calibration import choose_limit, times_of
 from anydim.api.calibration_probes import probes
 from anydim.base.text import table
 from anydim.compiler.kernels.limits import DEFAULTS, RANGES
@@ -27,7 +27,7 @@ def main() -> None:
             continue
         times = times_of(probe)
         usual, (low, high) = int(getattr(DEFAULTS, probe.limit)), RANGES[probe.limit]
-        found = measured(probe, times)
+        found = choose_limit(probe, times)
         for value in sorted({max(1, usual // 2), low, found.found, high, 2 * usual} - {usual}):
             total = probe.cost(times, value) / probe.cost(times, usual)
             accepted = "yes" if low <= value <= high else "no"

@@ -26,7 +26,7 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from anydim.cli.report.measure import largest_difference, streamed
+from anydim.cli.report.measure import largest_difference, time_stream
 from bench.isolated import ROOT, pinned
 from bench.six.engines import LOADED, Call, carrying, installed
 from bench.six.losses import losses
@@ -86,7 +86,7 @@ def warm(work: Workload, names: list[str], threads: int) -> dict[str, Any]:
         except Exception as error:  # a peer that cannot run this is told as such
             failed[name] = str(error)[:300]
             calls.pop(name, None)
-    passes = [streamed(calls, requests) for _ in range(PASSES)]
+    passes = [time_stream(calls, requests) for _ in range(PASSES)]
     seconds = {name: min(sum(each[name]) for each in passes) for name in calls}
     ratio = {name: median(sum(each[name]) / sum(each[BASE]) for each in passes) for name in calls}
     return {

@@ -22,7 +22,7 @@ import anydim as ad
 from anydim.base.amounts import bytes_text
 from anydim.base.text import table
 from anydim.cli.report.console import Console
-from anydim.cli.report.measure import largest_difference, median_ratio, streamed
+from anydim.cli.report.measure import largest_difference, median_ratio, time_stream
 from anydim.cli.report.peers import onnxruntime_engine
 from anydim.cli.report.text import duration, sizes_text
 from examples.minilm.model import model_path
@@ -182,7 +182,7 @@ def _encode(console: Console, engines: Mapping[str, Engine], stream: Stream) -> 
         for number in range(stream.rounds):
             base, total = number * count, stream.rounds * count
             advance(base, total)
-            times = streamed(
+            times = time_stream(
                 engines,
                 stream.requests,
                 block=max(1, min(16, count // 8)),

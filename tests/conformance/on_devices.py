@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
-from anydim.api.backend import freed
+from anydim.api.backend import free_dims_of_inputs
 from anydim.base.errors import UserError
 from anydim.compiler.frontends.onnx import import_model
 from anydim.compiler.frontends.onnx.file.strings import StringsInside
@@ -96,7 +96,7 @@ def _imported(model: object) -> Graph:
         try:
             return import_model(model)
         except UserError:
-            return import_model(freed(model)[0])
+            return import_model(free_dims_of_inputs(model)[0])
 
 
 def _on_host(graph: Graph, ordered: bool) -> dict[str, str]:

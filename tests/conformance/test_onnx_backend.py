@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from onnx.backend.test.loader import DATA_DIR, load_model_tests
 from onnx.reference.ops import op_pool_common
 
-from anydim.api.backend import Backend, freed
+from anydim.api.backend import Backend, free_dims_of_inputs
 from anydim.base.errors import ModelError, OptionError
 from anydim.compiler.frontends.onnx import import_model
 from anydim.compiler.frontends.onnx.file.strings import StringsInside
@@ -103,7 +103,7 @@ def test_no_dim_is_fixed_without_a_word():
         if ("free", case.name) in known or onnx_backend.excluded(case):
             continue
         model, _ = onnx_backend.bound(case)
-        opened, fixed = freed(model)
+        opened, fixed = free_dims_of_inputs(model)
         assert all(fixed.values())
         try:
             graph = import_model(opened)
@@ -175,7 +175,7 @@ def test_one_prepared_model_runs_at_every_size():
 
 def test_axes_that_keep_their_size_are_named_with_the_reason():
     made = model([node("y = GatherND(x, i)")], ["x f[4, 5]", "i l[3, 1]"], ["y"])
-    copy, fixed = freed(made)
+    copy, fixed = free_dims_of_inputs(made)
     assert set(fixed) == {("i", 1)}
     assert "constant size" in fixed["i", 1] or "does not index" in fixed["i", 1]
     kept = copy.graph.input[1].type.tensor_type.shape.dim[1]

@@ -17,7 +17,7 @@ import onnx
 from onnx.backend.test.loader import load_model_tests
 
 import anydim as ad
-from anydim.api.backend import freed
+from anydim.api.backend import free_dims_of_inputs
 from anydim.base.errors import UserError
 from tests.fuzz import cuts
 from tests.fuzz.case import Arrays
@@ -144,7 +144,7 @@ def of_onnx() -> Iterator[tuple[str, Callable[[], Subject]]]:
 
 
 def _test_of_onnx(folder: str) -> Subject:
-    model = freed(onnx.load(f"{folder}/model.onnx"))[0]
+    model = free_dims_of_inputs(onnx.load(f"{folder}/model.onnx"))[0]
     feeds = {}
     inputs = [v for v in model.graph.input if v.name not in cuts.weights(model)]
     for number, value in enumerate(inputs):

@@ -21,7 +21,7 @@ import pytest
 import anydim as ad
 import anydim.serving.ray
 from anydim.serving.ray.items import Chunk, chunks_of, items_of
-from anydim.serving.ray.parts import Part, finished, part_of
+from anydim.serving.ray.parts import Part, finished_chunks, part_of
 from anydim.serving.ray.worker import Task, Worker
 from examples.minilm.model import SMALL
 from tests.ray.test_deployment import processes
@@ -107,13 +107,13 @@ def test_a_part_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     arrays = [{"x": np.float32(range(n)), "y": np.ones(shape, np.int8), "n": np.float64(n)}
               for n, shape in enumerate(shapes)]  # fmt: skip
     part.write([({"id": 8}, arrays[0], None)])
-    assert finished(tmp_path, 5) == set() and not list(tmp_path.iterdir())  # it was left
+    assert finished_chunks(tmp_path, 5) == set() and not list(tmp_path.iterdir())  # it was left
     part.discard()
     part = Part(tmp_path, chunk, ["id"], ["x", "y", "n"], True)
     part.write([({"id": 7}, None, "wrong")])
     part.write([({"id": n + 8}, each, None) for n, each in enumerate(arrays)])
     part.close()
-    assert finished(tmp_path, 5) == {2}
+    assert finished_chunks(tmp_path, 5) == {2}
     assert pyarrow.parquet.read_table(part_of(tmp_path, 2)).to_pylist() == [
         {"item": 20, "id": 7, "x": None, "y": None, "y.shape": None, "n": None, "error": "wrong"},
         {"item": 21, "id": 8, "x": [], "y": [1] * 6, "y.shape": [2, 3], "n": 0.0, "error": None},
@@ -146,7 +146,7 @@ def test_items_that_the_model_refuses(folder: Path, tmp_path: Path) -> None:
     (chunk,) = chunks_of([str(tmp_path / "a.jsonl")], 100)
     found = worked(folder, tmp_path, chunk)
     assert found["kind"] == "DimError" and found["error"].startswith("item 2: ")
-    assert finished(tmp_path, 1) == set()
+    assert finished_chunks(tmp_path, 1) == set()
     found = worked(folder, tmp_path, chunk, skip_errors=True)
     assert found["failed"] == 2 and not found["error"]
     got = pyarrow.parquet.read_table(part_of(tmp_path, 0)).to_pylist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from anydim.cli.report.plot import escaped
+from anydim.cli.report.plot import escape_lines
 from tests.soak.samples import WARM, Sample
 
 PANELS = (
@@ -29,7 +29,7 @@ def svg(samples: Sequence[Sample], title: str) -> str:
         f'width="{_WIDTH}" height="{high}">',
         f"<style>{_STYLE}</style>",
         f'<rect width="{_WIDTH}" height="{high}" fill="#fff"/>',
-        f'<text class="title" x="{_LEFT}" y="26">{escaped(title)}</text>',
+        f'<text class="title" x="{_LEFT}" y="26">{escape_lines(title)}</text>',
         f'<text x="{_LEFT}" y="44">minutes to the right; shaded: the warm-up</text>',
     ]
     for number, panel in enumerate(PANELS):
@@ -49,7 +49,7 @@ def _panel(
             f"{_LEFT + wide * sample.seconds / end:.1f},{bottom - (_HIGH - 16) * value / most:.1f}"
         )
 
-    yield f'<text x="{_LEFT}" y="{top + 10}">{escaped(label)}</text>'
+    yield f'<text x="{_LEFT}" y="{top + 10}">{escape_lines(label)}</text>'
     shape = f'x="{_LEFT}" y="{top + 16}" height="{_HIGH - 16}"'
     yield f'<rect class="warm" {shape} width="{wide * WARM:.1f}"/>'
     yield f'<rect class="frame" {shape} width="{wide}"/>'

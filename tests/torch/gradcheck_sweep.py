@@ -22,7 +22,7 @@ from torch.autograd.gradcheck import GradcheckError, gradcheck
 
 from anydim.api.compile_options import Options
 from anydim.api.definitions import Function
-from anydim.api.derivatives import derived
+from anydim.api.derivatives import derive_vjp
 from anydim.base.errors import InternalError, LanguageError, UserError
 from anydim.compiler.passes.options import PLAIN
 from anydim.lang.surface.syntax import Definition
@@ -54,7 +54,7 @@ def _at_size(function: Function, n: int) -> str:
         except (UserError, LookupError):
             continue
         try:
-            derived(function.definition, arrays, attributes, {})
+            derive_vjp(function.definition, arrays, attributes, {})
         except UserError as error:
             return f"no derivative: {_line(error)}"
         if not all(np.isfinite(each).all() for each in found):

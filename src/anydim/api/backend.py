@@ -69,7 +69,7 @@ class Backend(base.Backend):
             raise OptionError(f"dims is {dims!r}", "give 'free' or 'static'")
         fixed: Mapping[Axis, str] = {}
         if dims == "free":
-            model, fixed = freed(model)
+            model, fixed = free_dims_of_inputs(model)
         placed: dict[str, Any] = {}
         if not _is_host(device):
             placed = {"devices": {"accel": device.lower()}, "placement": {"*": "accel"}}
@@ -130,7 +130,7 @@ supports_device = Backend.supports_device
 # ---- dims --------------------------------------------------------------------------------------
 
 
-def freed(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[Axis, str]]:
+def free_dims_of_inputs(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[Axis, str]]:
     """The model with a separate dim for every axis of every input, as far as it can be imported.
 
     The second result has the reason for each axis that keeps its size: axes are freed in order, and

@@ -74,7 +74,7 @@ class Cached:
             if name in self._specs:
                 raise InputError(f"{self.model.name} owns the cache '{name}'", "pass it to `hold`")
         with self._lock:
-            count = self._grown(named)
+            count = self._ensure_capacity(named)
             executable = self.model.executable
             executable.watched.sizes = {**executable.watched.sizes, self._past: self.length}
             feeds = {**named, **self._held}
@@ -124,7 +124,7 @@ class Cached:
 
     # ---- capacity ------------------------------------------------------------------------------
 
-    def _grown(self, named: Mapping[str, Any]) -> int:
+    def _ensure_capacity(self, named: Mapping[str, Any]) -> int:
         """Ensure capacity for a call; return the count of elements it adds."""
         if self._max_length is not None and self.length > self._max_length:
             raise DimError(
@@ -136,7 +136,7 @@ class Cached:
         known, count, room = self._alike
         if shapes == known and None not in shapes and self.length + count <= room:
             return count
-        sizes = self._determined(named)
+        sizes = self._known_sizes(named)
         count = self.caches[0].count.evaluate(sizes)
         needed = self.length + count
         for each in self.caches:
@@ -155,7 +155,7 @@ class Cached:
         self._alike = (shapes, count, min(rooms))
         return count
 
-    def _determined(self, named: Mapping[str, Any]) -> dict[str, int]:
+    def _known_sizes(self, named: Mapping[str, Any]) -> dict[str, int]:
         """The dims that inputs other than caches determine, and `past`."""
         sizes = {self._past: self.length}
         for source in self._sources:

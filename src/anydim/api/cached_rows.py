@@ -367,7 +367,7 @@ class CachedRows:
                 if column or name in self._needed:
                     made[name] = column
             else:
-                made[name] = self._stacked(name, column)
+                made[name] = self._stack_column(name, column)
         return made
 
     def _check_names(self, row: int, given: Mapping[str, Any]) -> None:
@@ -400,7 +400,7 @@ class CachedRows:
             array = array.astype(self._packing.specs[port.values].dtype.numpy)
         return array
 
-    def _stacked(self, name: str, column: Sequence[numpy.ndarray]) -> numpy.ndarray:
+    def _stack_column(self, name: str, column: Sequence[numpy.ndarray]) -> numpy.ndarray:
         """An input that is not ragged, with the axis of the batch."""
         spec = self._packing.specs[name]
         axis = next(n for n, size in enumerate(spec.shape) if self._batch in size.symbols)

@@ -34,7 +34,9 @@ class Measured:
     saved: float
 
 
-def calibrated(tell: Callable[[int, int, str], object] | None = None) -> tuple[Measured, ...]:
+def calibrate_machine(
+    tell: Callable[[int, int, str], object] | None = None,
+) -> tuple[Measured, ...]:
     """Measure the limits of this machine, and keep them in the cache folder.
 
     Later compilations use them. Raises OptionError if the cache is off.
@@ -46,7 +48,7 @@ def calibrated(tell: Callable[[int, int, str], object] | None = None) -> tuple[M
     for number, probe in enumerate(every):
         if tell is not None:
             tell(number, len(every), probe.limit)
-        found.append(measured(probe, times_of(probe)))
+        found.append(choose_limit(probe, times_of(probe)))
     limits = Limits(**{each.name: each.found for each in found})
     keep(folder, path, lambda name: _write(name, limits))
     return tuple(found)
@@ -57,7 +59,7 @@ def _write(path: str, limits: Limits) -> None:
         file.write(str(limits))
 
 
-def measured(probe: Probe, times: Sequence[tuple[float, ...]]) -> Measured:
+def choose_limit(probe: Probe, times: Sequence[tuple[float, ...]]) -> Measured:
     """The limit of a probe with the least time, if it saves enough, else the default."""
     usual = int(getattr(DEFAULTS, probe.limit))
     found = min(values_of(probe.limit), key=lambda value: probe.cost(times, value))

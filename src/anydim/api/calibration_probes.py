@@ -106,11 +106,12 @@ def probes(machine: Machine) -> tuple[Probe, ...]:
             lambda size: image(size, 200), (1, 2, 3, 4, 6, 8), up_to,
         ),
         Probe(
-            "merged_panel_rows", "convolution", ("merged_rows", "panels"), lambda: _convolved(2),
+            "merged_panel_rows", "convolution", ("merged_rows", "panels"), lambda: _convolution(2),
             lambda size: image(256, 2 * size), tuple(range(1, lanes // 2 + 1)), held,
         ),
         Probe(
-            "merged_panel_gathers", "convolution", ("merged_rows", "panels"), lambda: _convolved(5),
+            "merged_panel_gathers", "convolution", ("merged_rows", "panels"),
+            lambda: _convolution(5),
             lambda size: image(500, 5 * size), tuple(range(1, lanes // 2 + 1)), held,
         ),
         Probe(
@@ -168,7 +169,7 @@ def _images(stride: int) -> Builder:
     return g
 
 
-def _convolved(stride: int) -> Builder:
+def _convolution(stride: int) -> Builder:
     g = Builder("convolution")
     x = g.input("x", float32, (1, 16, g.dim("h", 1, 1 << 10), g.dim("w", 1, 1 << 10)))
     weights = g.constant(_random(24, 16, 3, 3))

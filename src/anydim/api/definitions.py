@@ -224,7 +224,7 @@ class Function(Shown):
         usual = self._usual
         if usual is not None and not named and _alike(values, usual.kinds):
             return self._result(usual.executable(dict(zip(usual.names, values))).values())
-        out, fixed, attributes, given = self._sorted(values, named)
+        out, fixed, attributes, given = self._split_arguments(values, named)
         for value in given:
             if isinstance(getattr(value, "builder", None), GraphBuilder):
                 return value.builder.call(self, *given, **attributes)
@@ -256,7 +256,7 @@ class Function(Shown):
 
     def model(self, *values: Any, **named: Any) -> Model:
         """The compiled model for such arguments, to plan, explain and check."""
-        _, fixed, attributes, given = self._sorted(values, named)
+        _, fixed, attributes, given = self._split_arguments(values, named)
         if self.definition.types:
             return self._model_over_structures(given, attributes, fixed)[0]
         rows = self._rows(given)
@@ -270,7 +270,7 @@ class Function(Shown):
         Arguments are shapes, arrays or numbers. Neither compiles nor runs; raises the same errors
         as a call for shapes that do not fit.
         """
-        _, fixed, attributes, given = self._sorted(values, named)
+        _, fixed, attributes, given = self._split_arguments(values, named)
         arrays, graph = self._of_shapes(given, attributes, self._fixing(fixed))
         sizes = bind(graph, dict(zip(graph.inputs, arrays)))
         check_guards(graph, sizes)
@@ -385,7 +385,7 @@ class Function(Shown):
 
     # ---- arguments -----------------------------------------------------------------------------
 
-    def _sorted(
+    def _split_arguments(
         self, values: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[Any, Any, dict[str, Any], Sequence[Any]]:
         """Separate `out`, `fixed`, attributes, and the arguments in order."""
@@ -427,7 +427,7 @@ class Function(Shown):
         """The arguments as arrays; those of `rows` as arrays of one element with their kind."""
         if not rows and all(type(value) is numpy.ndarray for value in given):
             return list(given)
-        taken, shared = self._shared(given, rows or {})
+        taken, shared = self._import_arguments(given, rows or {})
         return [
             array_for(rows[p.name], p, shared)
             if rows and p.name in rows
@@ -439,12 +439,12 @@ class Function(Shown):
         """The arguments that are rows, by name."""
         if not self.definition.ragged:
             return {}
-        _, shared = self._shared(given, {})
+        _, shared = self._import_arguments(given, {})
         pairs = zip(given, self.definition.parameters)
         found = {p.name: rows_of(value, p, shared) for value, p in pairs}
         return {name: rows for name, rows in found.items() if rows is not None}
 
-    def _shared(
+    def _import_arguments(
         self, given: Sequence[Any], rows: Mapping[str, Any]
     ) -> tuple[list[Any], dict[str, numpy.dtype]]:
         """The arguments, tensors of other libraries as arrays, and the types of type variables."""
@@ -533,7 +533,7 @@ class Function(Shown):
         if case is None:
             with self._lock:
                 if key not in self._models:
-                    self._models[key] = self._last = self._compiled(
+                    self._models[key] = self._last = self._compile(
                         arrays, attributes, fixed, ragged
                     )
                 case = self._models[key]
@@ -542,7 +542,7 @@ class Function(Shown):
         return case
 
     @report_unexpected
-    def _compiled(
+    def _compile(
         self,
         arrays: list[numpy.ndarray],
         attributes: Mapping[str, Any],

@@ -29,7 +29,7 @@ from anydim.lang.surface.syntax import Definition
 from anydim.lang.tree import Group
 
 
-def derived(
+def derive_vjp(
     definition: Definition,
     arrays: Sequence[numpy.ndarray],
     attributes: Mapping[str, Any],
@@ -79,7 +79,7 @@ class Derivative(Shown):
         Takes the arguments of the definition, then the cotangents of its float results, by
         position or name (`dy` for y), and attributes by name.
         """
-        given, cotangents, attributes = self._sorted(values, named)
+        given, cotangents, attributes = self._split_arguments(values, named)
         vjp, function = self._for(given, attributes)
         if len(cotangents) != len(vjp.results):
             raise InputError(
@@ -94,7 +94,7 @@ class Derivative(Shown):
 
         The result is a function like those of `define`, with a `vjp` of its own.
         """
-        given, _, attributes = self._sorted(values, named)
+        given, _, attributes = self._split_arguments(values, named)
         return self._for(given, attributes)[1]
 
     @property
@@ -103,13 +103,13 @@ class Derivative(Shown):
         arrays, attributes = self._of._usual_arguments()
         return print_definition(self._for(arrays, attributes)[1].definition)
 
-    def derived(
+    def derive(
         self, arrays: Sequence[Any], attributes: Mapping[str, Any], wanted: tuple[str, ...]
     ) -> tuple[Vjp, Any]:
         """The derivative for these arguments, by the `wanted` ones, and its function."""
         return self._for(arrays, attributes, wanted)
 
-    def _sorted(
+    def _split_arguments(
         self, values: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[Sequence[Any], list[Any], dict[str, Any]]:
         """The arguments, the cotangents and the attributes."""
@@ -134,7 +134,7 @@ class Derivative(Shown):
         frozen = FrozenMapping({name: freeze_value(v) for name, v in attributes.items()})
         key = (pattern_of(definition, arrays, attributes), frozen, wanted)
         if key not in self._known:
-            vjp = derived(definition, arrays, attributes, self._of._fixed, wanted)
+            vjp = derive_vjp(definition, arrays, attributes, self._of._fixed, wanted)
             self._known[key] = vjp, self._make(vjp.definition)
         return self._known[key]
 

@@ -143,9 +143,9 @@ class Model(Fitted, CallableProgram):
                 tell(_HERE, 1, 1)
                 return
         with collector_paused():
-            self._written(path, names, tell, facts or {}, members)
+            self._write_versions(path, names, tell, facts or {}, members)
 
-    def _written(
+    def _write_versions(
         self, path: str, names: Sequence[str], tell: CompileProgress, facts: Mapping[str, Any],
         members: Sequence[Member],
     ) -> None:  # fmt: skip

@@ -171,7 +171,7 @@ class Entry:
         if not self._programs.admits(bytes):
             return False
         with suppress(UserError, OSError):
-            reads = [FileRead.of(path) for path in self._ordered(files)]
+            reads = [FileRead.of(path) for path in self._source_first(files)]
             if not all(was_read(files[each.state.path], each) for each in reads):
                 return False
             key = self._key_of([each.digest for each in reads])
@@ -197,7 +197,7 @@ class Entry:
 
         A file that was not compiled yet may have the contents of one that was.
         """
-        before, self._compared = self._noted()
+        before, self._compared = self._read_note()
         try:
             now = self._source() if before is None else [each.digest_now() for each in before]
         except OSError:
@@ -239,7 +239,7 @@ class Entry:
     def _key_of(self, digests: Sequence[str]) -> str:
         return key_of(self._request, *self._own, *digests)
 
-    def _ordered(self, files: Iterable[str]) -> list[str]:
+    def _source_first(self, files: Iterable[str]) -> list[str]:
         """The files, the source first."""
         return sorted(files, key=lambda path: (path != self._path, path))
 
@@ -250,7 +250,7 @@ class Entry:
         rows = [[*astuple(each.state), each.digest, each.noted_ns] for each in self._reads]
         self._sources.put(self._name, json.dumps([rows, compared]).encode())
 
-    def _noted(self) -> tuple[list[FileRead] | None, list[Any]]:
+    def _read_note(self) -> tuple[list[FileRead] | None, list[Any]]:
         """The stored files and state; None if not stored."""
         data = self._sources.get(self._name)
         if data is None:

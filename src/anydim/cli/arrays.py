@@ -42,18 +42,18 @@ def read(entries: Sequence[str]) -> list[Read]:
     return [found for entry in entries for found in _read(entry)]
 
 
-def named(model: CallableProgram, found: Sequence[Read]) -> Arrays:
+def inputs_by_name(model: CallableProgram, found: Sequence[Read]) -> Arrays:
     """The inputs of the model by name; InputError for one given twice or without a name."""
     arrays: Arrays = {}
     for item in found:
         name = item.name or _only_input(model, item.entry)
         if name in arrays:
             raise InputError(f"--input {item.entry}: input '{name}' is given twice")
-        arrays[name] = _narrowed(model, name, item)
+        arrays[name] = _narrow_array(model, name, item)
     return arrays
 
 
-def _narrowed(model: CallableProgram, name: str, item: Read) -> numpy.ndarray:
+def _narrow_array(model: CallableProgram, name: str, item: Read) -> numpy.ndarray:
     """The array as the input's type, where numpy's files have no name for it."""
     array = item.array
     dtype = next((spec.dtype for spec in model.inputs if spec.name == name), None)
@@ -176,7 +176,9 @@ def sizes_in(model: CallableProgram, found: Mapping[str, numpy.ndarray]) -> dict
     return sizes
 
 
-def drawn(model: CallableProgram, at: Mapping[str, int], seed: int, integers: Ranges) -> Arrays:
+def draw_inputs(
+    model: CallableProgram, at: Mapping[str, int], seed: int, integers: Ranges
+) -> Arrays:
     """Random inputs at sizes of the box; the same for the same seed. OptionError for strings."""
     if model.on_strings:
         raise OptionError(
@@ -222,13 +224,13 @@ def save(arrays: Mapping[str, numpy.ndarray], path: str) -> None:
         raise OptionError(f"--output {path}: {quote_list(other)} is no array, but a list or maps")
     try:
         with open(path, "wb") as file:
-            named = {name: _named(array) for name, array in arrays.items()}
+            named = {name: _numpy_typed(array) for name, array in arrays.items()}
             numpy.savez(file, **named)  # type: ignore[arg-type]
     except OSError as error:
         raise OptionError(f"--output {path}: cannot be written: {error.strerror}") from None
 
 
-def _named(array: numpy.ndarray) -> numpy.ndarray:
+def _numpy_typed(array: numpy.ndarray) -> numpy.ndarray:
     """The array in a type that numpy's files have a name for: texts of one width."""
     if array.dtype == object:
         return array.astype(str)

@@ -13,10 +13,10 @@ from anydim.base.text import count_of, table
 from anydim.cli import arrays
 from anydim.cli.bench_rows import bench_rows
 from anydim.cli.lengths import RowSizes, lengths_option
-from anydim.cli.opening import need_sizes, opened, own_kind
+from anydim.cli.opening import need_sizes, open_model, own_kind
 from anydim.cli.options import Request, at_option, integers_option, level_option, model_command
 from anydim.cli.report.console import Console
-from anydim.cli.report.measure import Timings, interleaved, largest_difference
+from anydim.cli.report.measure import Timings, largest_difference, time_interleaved
 from anydim.cli.report.peers import PEERS, Arrays, Engine
 from anydim.cli.report.text import duration, sizes_text
 from anydim.deploy.container import is_saved
@@ -92,14 +92,14 @@ def bench(
         return
     if not at:
         need_sizes(request)
-    made = opened(console, request)
+    made = open_model(console, request)
     threads = made.executable.threads
     engines: dict[str, Engine] = {OURS: lambda inputs: made(**inputs)}
     for peer in against:
         with console.task(f"loading {Path(source).name} with {peer}"):
             engines[peer] = PEERS[peer](source, threads)
     at = at or [arrays.no_sizes(made)]
-    feeds = [arrays.drawn(made, sizes, seed, dict(integers)) for sizes in at]
+    feeds = [arrays.draw_inputs(made, sizes, seed, dict(integers)) for sizes in at]
     rows = []
     with console.task("measuring") as advance:
         for number, (sizes, inputs) in enumerate(zip(at, feeds)):
@@ -115,14 +115,14 @@ def _row(
     where: str, engines: Mapping[str, Engine], inputs: Arrays, rounds: int, seconds: float
 ) -> tuple[str, ...]:
     results = {name: engine(inputs) for name, engine in engines.items()}
-    times = interleaved({n: _bound(e, inputs) for n, e in engines.items()}, rounds, seconds)
+    times = time_interleaved({n: _bind(e, inputs) for n, e in engines.items()}, rounds, seconds)
     row = [where, duration(times.median(OURS))]
     for peer in list(engines)[1:]:
         row += _against(peer, times, _worst(results[OURS], results[peer]))
     return tuple(row)
 
 
-def _bound(engine: Engine, inputs: Arrays) -> Callable[[], Arrays]:
+def _bind(engine: Engine, inputs: Arrays) -> Callable[[], Arrays]:
     return lambda: engine(inputs)
 
 

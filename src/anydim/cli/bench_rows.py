@@ -11,10 +11,10 @@ import numpy
 
 from anydim.base.text import count_of, table
 from anydim.cli.lengths import Rows, RowSizes, packing_of, ragged_request, row_lengths
-from anydim.cli.opening import opened
+from anydim.cli.opening import open_model
 from anydim.cli.options import Request
 from anydim.cli.report.console import Console
-from anydim.cli.report.measure import Timings, interleaved, largest_difference
+from anydim.cli.report.measure import Timings, largest_difference, time_interleaved
 from anydim.cli.report.peers import PEERS, Engine
 from anydim.cli.report.text import duration
 from anydim.runtime.program.inputs import Ranges
@@ -30,10 +30,10 @@ def bench_rows(
     timing: tuple[int, float],
 ) -> None:  # fmt: skip
     """Print a table with a line for each batch of rows."""
-    made = opened(console, ragged_request(request))
+    made = open_model(console, ragged_request(request))
     packing = packing_of(made)
     batches = [(each.text, row_lengths(packing, each)) for each in lengths]
-    plain = opened(console, replace(request, model=source, ragged=None, level=None))
+    plain = open_model(console, replace(request, model=source, ragged=None, level=None))
     threads = made.executable.threads
     engines: dict[str, Engine] = {"": lambda inputs: plain(**inputs)}
     for peer in against:
@@ -45,7 +45,7 @@ def bench_rows(
             advance(number, len(batches), text)
             rows = Rows(plain, packing, sizes, others, seed, integers)
             ways = _ways(made, rows, engines)
-            times = _times(interleaved(ways, *timing))
+            times = _times(time_interleaved(ways, *timing))
             worst = _worst(ways, rows)
             lines.append((text, RAGGED, *_spread(sizes), *times[RAGGED], ""))
             lines += [
@@ -62,16 +62,16 @@ def bench_rows(
 
 def _ways(made: Callable[..., Any], rows: Rows, engines: Mapping[str, Engine]) -> Ways:
     """The calls that are timed: the ragged one, then padded and single ones of each engine."""
-    own = rows.ragged()
+    own = rows.as_ragged()
     found: dict[str, Callable[[], Any]] = {RAGGED: lambda: made(**own)}
     for name, engine in engines.items():
         before = f"{name} " if name else ""
-        found[f"{before}{PADDED}"] = _bound(lambda run: run(rows.padded()), engine)
-        found[f"{before}{SINGLE}"] = _bound(lambda run: [run(row) for row in rows.alone], engine)
+        found[f"{before}{PADDED}"] = _bind(lambda run: run(rows.pad()), engine)
+        found[f"{before}{SINGLE}"] = _bind(lambda run: [run(row) for row in rows.alone], engine)
     return found
 
 
-def _bound(call: Callable[[Engine], Any], engine: Engine) -> Callable[[], Any]:
+def _bind(call: Callable[[Engine], Any], engine: Engine) -> Callable[[], Any]:
     return lambda: call(engine)
 
 

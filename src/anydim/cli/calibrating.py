@@ -32,7 +32,7 @@ def calibrate(show: bool, reset: bool, quiet: bool) -> None:
         remove(path)
     if not (show or reset):
         with console.task("measuring") as advance:
-            found = import_module("anydim.api.calibration").calibrated(advance)
+            found = import_module("anydim.api.calibration").calibrate_machine(advance)
         rows = [
             (each.name, str(each.usual), str(each.found), f"{100 * each.saved:.0f} %")
             for each in found

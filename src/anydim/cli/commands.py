@@ -19,7 +19,7 @@ from anydim.cli.lengths import (
     ragged_request,
     row_lengths,
 )
-from anydim.cli.opening import need_sizes, opened
+from anydim.cli.opening import need_sizes, open_model
 from anydim.cli.options import (
     Named,
     Request,
@@ -74,12 +74,12 @@ def run(
     console = Console(request.quiet)
     if not inputs and at is None:
         need_sizes(request, OR_FILES)
-    made = opened(console, request, found)
+    made = open_model(console, request, found)
     if inputs:
-        feeds, origin = arrays.named(made, found), "inputs from files"
+        feeds, origin = arrays.inputs_by_name(made, found), "inputs from files"
     else:
         at = arrays.no_sizes(made, OR_FILES) if at is None else at
-        feeds = arrays.drawn(made, at, seed, dict(integers))
+        feeds = arrays.draw_inputs(made, at, seed, dict(integers))
         origin = f"random inputs, seed {seed}, at {sizes_text(arrays.sizes_of(made, at))}"
     start = perf_counter()
     results = made._results(feeds)
@@ -128,8 +128,8 @@ def plan(
     console = Console(request.quiet)
     if not (inputs or at or plot):
         need_sizes(request, OR_FILES)
-    made = opened(console, request, found)
-    wanted = [*at, *([arrays.sizes_in(made, arrays.named(made, found))] if inputs else [])]
+    made = open_model(console, request, found)
+    wanted = [*at, *([arrays.sizes_in(made, arrays.inputs_by_name(made, found))] if inputs else [])]
     if plot and len(wanted) > 1:
         raise OptionError("--plot draws a single plan", "give --at or --input once")
     if not wanted:
@@ -182,10 +182,10 @@ def explain(
     """
     console = Console(request.quiet)
     if lengths is None:
-        made = opened(console, request, arrays.read(inputs))
+        made = open_model(console, request, arrays.read(inputs))
         console.prose(made.explain(pattern, details=details, **(at or {})))
         return
-    made = opened(console, ragged_request(request), arrays.read(inputs))
+    made = open_model(console, ragged_request(request), arrays.read(inputs))
     rows = row_lengths(packing_of(made), lengths)
     console.prose(made.explain(pattern, details=details, lengths=rows, **(at or {})))
 

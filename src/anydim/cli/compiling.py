@@ -31,7 +31,9 @@ def _phase(stage: str) -> str:
     return stage if " " in stage else _PHASES.get(stage, "simplifying")
 
 
-def compiled(console: Console, request: Request, inputs: Sequence[Read] = (), **rest: Any) -> Model:
+def compile_request(
+    console: Console, request: Request, inputs: Sequence[Read] = (), **rest: Any
+) -> Model:
     """Compile what a command is about; raises UserError kinds for what cannot be compiled.
 
     `inputs` are those of a call, where they are known: they decide types and ranks of a definition.

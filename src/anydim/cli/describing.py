@@ -7,7 +7,7 @@ from anydim.compiler.frontends.table import read
 from anydim.compiler.graph.nodes import Graph
 
 
-def described(source: str) -> str:
+def describe_definition(source: str) -> str:
     """Lines on a definition; raises what reading it raises."""
     graph = read(source)
     weights = sum(constant.array.nbytes for constant in graph.constants.values())

@@ -10,7 +10,7 @@ import click
 
 from anydim.base.errors import OptionError
 from anydim.cli import arrays
-from anydim.cli.opening import compiled, loaded, refuse_saved
+from anydim.cli.opening import compile_model, load_saved, refuse_saved
 from anydim.cli.options import Named, Request, integers_option, like_option, model_command
 from anydim.cli.report.console import Console
 from anydim.deploy.container import is_saved
@@ -82,7 +82,7 @@ def show(
             ctx=context, param=next(each for each in context.command.params if each.name == "stage")
         )
     console = Console(request.quiet)
-    made = compiled(console, request, arrays.read(inputs))
+    made = compile_model(console, request, arrays.read(inputs))
     console.result(made.show(stage, kernel))
 
 
@@ -131,7 +131,7 @@ def check(
         --samples 50 --seed 1 --integers attention_mask=1..1
     """
     console = Console(request.quiet)
-    made = _checked(console, request, inputs, against)
+    made = _model_to_check(console, request, inputs, against)
     arrays.check_integers(made, dict(integers))
     with console.task(f"checking {made.name}") as advance:
         if isinstance(made, LoadedModel):
@@ -143,18 +143,18 @@ def check(
         context.exit(1)
 
 
-def _checked(
+def _model_to_check(
     console: Console, request: Request, inputs: Sequence[str], against: str | None
 ) -> Model | LoadedModel:
     """What is checked; raises OptionError for a saved model and nothing to compare it with."""
     if not is_saved(request.model):
-        return compiled(console, request, arrays.read(inputs), "checking")
+        return compile_model(console, request, arrays.read(inputs), "checking")
     if against is None or against in import_module("anydim.compiler.checking.choice").KNOWN:
         raise OptionError(
             f"{request.model} is a saved model, which holds no reference to compare with",
             "name the ONNX file that it was compiled from: --against FILE.onnx",
         )
-    return loaded(console, request)
+    return load_saved(console, request)
 
 
 def _loaded_report(

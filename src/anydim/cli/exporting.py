@@ -9,7 +9,7 @@ import click
 
 from anydim.base.errors import OptionError
 from anydim.cli import arrays
-from anydim.cli.opening import compiled
+from anydim.cli.opening import compile_model
 from anydim.cli.options import Request, like_option, model_command
 from anydim.cli.report.console import Console
 from anydim.cli.saving import check_targets
@@ -50,7 +50,7 @@ def export(request: Request, output: str, name: str, target: str, inputs: Sequen
         raise OptionError(f"--output {output} is a file", "give a folder")
     check_targets([target])
     console = Console(request.quiet)
-    model = compiled(console, request, arrays.read(inputs), "exporting")
+    model = compile_model(console, request, arrays.read(inputs), "exporting")
     with console.task(f"exporting to {output}"):
         model.export(output, name, target, request.code or "c", threads=request.cores or 1)
     console.note(f"wrote {output}; `make -C {output}` builds its example")

@@ -11,7 +11,7 @@ import click
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.cli import arrays
-from anydim.cli.opening import need_sizes, opened
+from anydim.cli.opening import need_sizes, open_model
 from anydim.cli.options import (
     Command,
     Named,
@@ -46,11 +46,11 @@ class Fed:
         found = arrays.read(self.inputs)
         if not self.inputs and self.at is None:
             need_sizes(request, OR_FILES)
-        made = opened(console, request, found)
+        made = open_model(console, request, found)
         if self.inputs:
-            return made, arrays.named(made, found)
+            return made, arrays.inputs_by_name(made, found)
         at = arrays.no_sizes(made, OR_FILES) if self.at is None else self.at
-        return made, arrays.drawn(made, at, self.seed, dict(self.integers))
+        return made, arrays.draw_inputs(made, at, self.seed, dict(self.integers))
 
 
 def fed_command(command: Command) -> click.Command:

@@ -37,7 +37,7 @@ def inspect(model: str, verify: bool) -> None:
     if verify and not is_saved(model):
         raise OptionError(f"--verify needs a saved model, and {Path(model).name} is not one")
     if _DEFINITION.search(model):
-        text = import_module("anydim.cli.describing").described(model)
+        text = import_module("anydim.cli.describing").describe_definition(model)
     else:
         text = str(inspected(model, verify=verify))
     Console().prose(text)

@@ -159,7 +159,7 @@ class Rows:
     def _axis(self, spec: TensorSpec) -> int | None:
         return spec.shape.index(self._batch) if self._batch in spec.shape else None
 
-    def padded(self) -> Arrays:
+    def pad(self) -> Arrays:
         """All rows in arrays, padded behind with zeros to the longest."""
         made: Arrays = {}
         for spec in self._specs:
@@ -177,7 +177,7 @@ class Rows:
             made[spec.name] = whole
         return made
 
-    def ragged(self) -> dict[str, Any]:
+    def as_ragged(self) -> dict[str, Any]:
         """All rows as a ragged model takes them."""
         made: dict[str, Any] = {}
         for spec in self._specs:

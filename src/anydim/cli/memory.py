@@ -10,7 +10,7 @@ from anydim.base.amounts import bytes_of, bytes_text, exact_bytes_text
 from anydim.base.errors import DimError, MemoryLimitError
 from anydim.base.text import hanging, table
 from anydim.cli import arrays
-from anydim.cli.opening import opened
+from anydim.cli.opening import open_model
 from anydim.cli.options import Request, at_option, level_option, like_option, model_command
 from anydim.cli.report.console import Console
 from anydim.cli.report.text import sizes_text
@@ -47,7 +47,7 @@ def memory(
     """
     limits = [(text, bytes_of(text, "--within")) for text in within or _LIMITS]
     console = Console(request.quiet)
-    made = opened(console, request, arrays.read(inputs))
+    made = open_model(console, request, arrays.read(inputs))
     known = made.memory
     bound = "none" if known.bound is None else exact_bytes_text(known.bound)
     console.title(str(made.name))

@@ -23,17 +23,19 @@ if TYPE_CHECKING:
     from anydim.api.model import Model
 
 
-def opened(console: Console, request: Request, inputs: Sequence[Read] = ()) -> CallableProgram:
+def open_model(console: Console, request: Request, inputs: Sequence[Read] = ()) -> CallableProgram:
     """What a command is about, ready to be called; raises UserError kinds where it cannot be.
 
     `inputs` are those of a call, where they are known: they decide types and ranks of a definition.
     """
     return (
-        loaded(console, request) if is_saved(request.model) else compiled(console, request, inputs)
+        load_saved(console, request)
+        if is_saved(request.model)
+        else compile_model(console, request, inputs)
     )
 
 
-def loaded(console: Console, request: Request) -> LoadedModel:
+def load_saved(console: Console, request: Request) -> LoadedModel:
     """A saved model; raises OptionError for what was decided when it was saved."""
     name = Path(request.model).name
     for option, given in (
@@ -61,7 +63,7 @@ def loaded(console: Console, request: Request) -> LoadedModel:
     return model
 
 
-def compiled(
+def compile_model(
     console: Console, request: Request, inputs: Sequence[Read] = (), what: str = "", **rest: Any
 ) -> Model:
     """A model that is compiled now; `what` is done with it that a saved one cannot serve.
@@ -79,7 +81,7 @@ def compiled(
         compiling = import_module("anydim.cli.compiling")
     except ModuleNotFoundError as error:
         raise missing_module(f"{name}, which is no saved model,", error) from error
-    model: Model = compiling.compiled(console, request, inputs, **rest)
+    model: Model = compiling.compile_request(console, request, inputs, **rest)
     return model
 
 

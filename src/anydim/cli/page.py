@@ -104,7 +104,7 @@ def _prose(text: str | None) -> Iterator[str]:
         if part.startswith("\b"):
             yield _verbatim(part.lstrip("\b").strip("\n").split("\n"))
         else:
-            yield _escaped(" ".join(part.split())) + "\n"
+            yield _escape(" ".join(part.split())) + "\n"
 
 
 def _verbatim(lines: list[str]) -> str:
@@ -112,7 +112,7 @@ def _verbatim(lines: list[str]) -> str:
     return code + "\n"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("*", "\\*").replace("<", "&lt;")
 
 

@@ -11,7 +11,7 @@ from anydim.base.errors import OptionError
 from anydim.cli.feeding import Fed, fed_command
 from anydim.cli.opening import own_kind
 from anydim.cli.options import Request
-from anydim.cli.report.compared import Compared, compared, comparison, node_times
+from anydim.cli.report.compared import Compared, comparison, match_nodes, node_times
 from anydim.cli.report.console import Console
 from anydim.cli.saving import check_file
 from anydim.deploy.container import is_saved
@@ -65,7 +65,7 @@ def profile(
     beside: list[Compared] = []
     if compare:
         with console.task(f"profiling {Path(source).name} with {compare}"):
-            beside = compared(report, node_times(source, report.threads, feeds, repeat))
+            beside = match_nodes(report, node_times(source, report.threads, feeds, repeat))
     if as_json:
         document = report.document()
         if compare:

@@ -15,7 +15,7 @@ from anydim.base.errors import OptionError
 from anydim.base.settings import USUAL_TARGET
 from anydim.base.text import quote_list
 from anydim.cli import arrays
-from anydim.cli.opening import compiled
+from anydim.cli.opening import compile_model
 from anydim.cli.options import Request, like_option, model_command
 from anydim.cli.report.console import Console
 from anydim.cli.report.text import duration
@@ -82,7 +82,7 @@ def compile(
     console = Console(request.quiet)
     rest = {"profile_seconds": profile_seconds, "profile_mebibytes": profile_mebibytes}
     given = arrays.read(inputs)
-    model = compiled(console, request, given, "compiling", profile=profile, **rest)
+    model = compile_model(console, request, given, "compiling", profile=profile, **rest)
     if profile is not None:
         console.note(f"bodies for recorded sizes: {len(model.variants())}")
     start = perf_counter()

@@ -189,7 +189,7 @@ def load(
     """
     console, made = Console(quiet), _module("loading")
     plan = made.LoadPlan(
-        url, model, rate, seconds, _drawn(lengths, round(rate * seconds), seed), outliers,
+        url, model, rate, seconds, _draw_lengths(lengths, round(rate * seconds), seed), outliers,
         dict(integers), tuple(outputs), seed, timeout,
     )  # fmt: skip
     console.note(f"sending {count_of(len(plan.lengths), 'request')} in {seconds:g} s")
@@ -206,7 +206,7 @@ def load(
         console.note(f"wrote {chart}")
 
 
-def _drawn(lengths: RowSizes | None, count: int, seed: int) -> list[int]:
+def _draw_lengths(lengths: RowSizes | None, count: int, seed: int) -> list[int]:
     """The lengths of requests: natural ones, or drawn from a list."""
     count = max(1, count)
     if lengths is None or not lengths.rows:

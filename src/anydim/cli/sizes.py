@@ -15,7 +15,7 @@ import click
 from anydim.base.errors import OptionError
 from anydim.base.files import replace_file
 from anydim.base.text import count_of, table
-from anydim.cli.opening import compiled
+from anydim.cli.opening import compile_model
 from anydim.cli.options import DIM, NamedDim, Request
 from anydim.cli.report.bars import bar, bins
 from anydim.cli.report.console import Console
@@ -166,7 +166,7 @@ def _gains(console: Console, request: Request, files: Sequence[str]) -> None:
     with TemporaryDirectory() as folder:
         path = str(Path(folder) / "all.jsonl")
         _write(Console(quiet=True), path, *_read(files))
-        model = compiled(console, request)
+        model = compile_model(console, request)
         found = model.gains(path)
     whole = sum(gain.seconds for gain in found) or 1.0
     rows = [

@@ -12,7 +12,7 @@ import click
 from anydim.base import settings
 from anydim.base.errors import OptionError
 from anydim.base.text import count_of
-from anydim.cli.opening import compiled
+from anydim.cli.opening import compile_model
 from anydim.cli.options import Request, model_command
 from anydim.cli.report.console import Console
 from anydim.cli.report.curve import curve
@@ -100,7 +100,7 @@ def _search(
 ) -> None:
     usual = str(import_module("anydim.compiler.variants.compiled_variants").TUNED)
     given = request if request.strategy else replace(request, strategy=usual)
-    model = compiled(console, given)
+    model = compile_model(console, given)
     with console.task(f"tuning {model.name}") as advance:
         found = model.tune(
             recorded, 60 * minutes,

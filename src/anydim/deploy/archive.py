@@ -74,8 +74,8 @@ def copy(
     about |= facts or {}
     pages = {member(level["name"], "code"): level["architecture"] for level in about["levels"]}
     members = [
-        Member(name, container.verified(name, again=True), PAGES[pages[name]])
-        if name in pages else Member(name, container.verified(name, again=True))
+        Member(name, container.verify_member(name, again=True), PAGES[pages[name]])
+        if name in pages else Member(name, container.verify_member(name, again=True))
         for name in container.parts
     ]  # fmt: skip
     with writing(path):

@@ -27,13 +27,15 @@ class Constants:
         self._several = several
         self._sources: dict[str, tuple[str, Packing | None]] = {}  # by digest of the elements
 
-    def saved(self, made: Assembled) -> tuple[SavedArray, ...]:
+    def save_constants(self, made: Assembled) -> tuple[SavedArray, ...]:
         """The records of a version's constants."""
         packings = made.packings
-        return tuple(self._saved(name, array, packings.get(name))
+        return tuple(self._save_constant(name, array, packings.get(name))
                      for name, array in made.arrays.items())  # fmt: skip
 
-    def _saved(self, name: str, array: numpy.ndarray, packing: Packing | None) -> SavedArray:
+    def _save_constant(
+        self, name: str, array: numpy.ndarray, packing: Packing | None
+    ) -> SavedArray:
         data = numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8)
         digest = hashlib.sha256(data.data).hexdigest()
         record = SavedArray(name, from_numpy(array.dtype), array.shape, digest)

@@ -75,7 +75,7 @@ class Container:
             self.length = os.fstat(self.file.fileno()).st_size
             if self.length < LOCAL.size:
                 raise ArtefactError(f"{path} is no saved model: it has {self.length} bytes")
-            memory = self._copy() if copied else self._mapped()
+            memory = self._copy() if copied else self._map_file()
         except OSError as error:
             raise ArtefactError(f"{path} cannot be read: {error.strerror or error}") from None
         except ValueError as error:
@@ -93,7 +93,7 @@ class Container:
         part = self.part(name)
         return self.memory[part.offset : part.offset + part.length]
 
-    def verified(self, name: str, again: bool = False) -> memoryview:
+    def verify_member(self, name: str, again: bool = False) -> memoryview:
         """The bytes of a member after checking its digest; `again` checks it even if known."""
         view = self.view(name)
         if (again or not self.known) and sha256(view).hexdigest() != self.part(name).digest:
@@ -104,7 +104,7 @@ class Container:
         """Raise ArtefactError for a damaged member; a large one is checked by its checksum."""
         saved = self.part(name).checksum
         if not saved:
-            self.verified(name)
+            self.verify_member(name)
         elif not self.known and checksum(self.view(name)) != saved:
             raise self.fail(f"'{name}' does not match its checksum")
 
@@ -114,7 +114,7 @@ class Container:
             raise self.fail(f"it has no member '{name}'")
         return self.parts[name]
 
-    def _mapped(self) -> memoryview:
+    def _map_file(self) -> memoryview:
         return memoryview(mmap.mmap(self.file.fileno(), self.length, access=mmap.ACCESS_READ))
 
     def _copy(self) -> memoryview:

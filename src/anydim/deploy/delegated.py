@@ -13,7 +13,7 @@ from anydim.runtime.devices.engines.delegated import LoadedParts
 from anydim.runtime.devices.engines.table import engine_named, named_engines
 
 
-def delegated(
+def load_delegated(
     saved: Saved, devices: Any, arrays: Mapping[str, numpy.ndarray], threads: int
 ) -> tuple[Any, LoadedParts]:
     """The devices that are not engines, and the parts that engines run.

@@ -14,7 +14,7 @@ from anydim.runtime.devices.device import Device
 from anydim.runtime.devices.table import DRIVERS, opened_devices, unknown_device
 
 
-def hosted(
+def open_devices(
     saved: Saved, devices: Any, address: Callable[[str], int],
     objects: Callable[[int, SavedDevice], Mapping[str, bytes]],
 ) -> dict[str, Hosted]:  # fmt: skip
@@ -35,13 +35,13 @@ def hosted(
         device = opened[each.name]
         _check(saved.signature.name, each, device)
         if not each.modules:
-            device.link = partial(_found, address)
+            device.link = partial(_find_addresses, address)
         code, entry_points = objects(number, each), saved.interface.verbs(address)
         found[each.name] = HostedDevice(device, code, on[each.name].symbols, entry_points)
     return found
 
 
-def _found(
+def _find_addresses(
     address: Callable[[str], int], code: Mapping[str, bytes], symbols: Sequence[str]
 ) -> tuple[Mapping[str, int], object]:
     """Addresses of symbols that are in the host's code."""

@@ -177,7 +177,7 @@ def _contents(path: str, verify: bool) -> Contents:
         raise container.fail("it has code for no processor")
     if flag_of("verify", verify):
         for name in container.parts:
-            container.verified(name)
+            container.verify_member(name)
     saved = [parse_record(Saved, _text(container, level, "start.json")) for level in levels]
     digests = {a.digest for each in saved for a in each.arrays if a.repacking is None}
     first = saved[0].signature
@@ -195,7 +195,7 @@ def _contents(path: str, verify: bool) -> Contents:
 def _strings(container: Container) -> SavedStrings | None:
     if STRINGS not in container.parts:
         return None
-    return parse_record(SavedStrings, bytes(container.verified(STRINGS)))
+    return parse_record(SavedStrings, bytes(container.verify_member(STRINGS)))
 
 
 def _level(container: Container, level: Level, saved: Saved) -> LevelContents:
@@ -214,7 +214,7 @@ def _level(container: Container, level: Level, saved: Saved) -> LevelContents:
 
 
 def _text(container: Container, level: Level, what: str) -> bytes:
-    return bytes(container.verified(member(level.name, what)))
+    return bytes(container.verify_member(member(level.name, what)))
 
 
 def _bytes(container: Container, digests: Sequence[str] | set[str]) -> int:

@@ -30,7 +30,7 @@ from anydim.deploy.saved import (
     member,
     stamp,
 )
-from anydim.deploy.verifying import BackgroundVerifier, Check, deferred, verify_of
+from anydim.deploy.verifying import BackgroundVerifier, Check, deferred_digests, verify_of
 from anydim.deploy.verifying import verify as verify_constants
 from anydim.runtime.cores import usual_cores
 from anydim.runtime.cpu import Level, this_level
@@ -83,7 +83,7 @@ class LoadedModel(CallableProgram):
         self.level, self.levels, self.about = level, tuple(levels), container.about
         self.container = container
         name = level.name
-        saved_text = bytes(container.verified(member(name, "start.json")))
+        saved_text = bytes(container.verify_member(member(name, "start.json")))
         story = member(name, "story.json")
         code = _code(container, name, saved_text)
         saved = parse_record(Saved, saved_text)  # only the record type that its code was made for
@@ -109,7 +109,7 @@ class LoadedModel(CallableProgram):
             hosted = made.hosted(saved, devices, image.address, partial(_objects, container, name))
         run = executable(saved.signature, saved.interface, image, arrays, count, hosted, delegated)
         run.guard = BackgroundVerifier(pending, run) if pending else None
-        super().__init__(run, lambda: _story(bytes(container.verified(story))), saved.lists)
+        super().__init__(run, lambda: _story(bytes(container.verify_member(story))), saved.lists)
         self._variants = StoredVariants(run, saved.places, image.address) if saved.places else None
 
     def variants(self) -> tuple[Variant, ...]:
@@ -124,8 +124,9 @@ class LoadedModel(CallableProgram):
 
     def _serve_by(self, given: Any) -> None:
         """Apply a strategy without a compiler, before the first call."""
-        served = import_module("anydim.deploy.strategy").served
-        self._strategy, keep = served(self.name, given, self._variants is not None)
+        from anydim.deploy.strategy import strategy_of_loaded
+
+        self._strategy, keep = strategy_of_loaded(self.name, given, self._variants is not None)
         if self._variants is not None and not keep:
             self._variants.close()
             self._variants = None
@@ -165,7 +166,9 @@ def _objects(
 ) -> Mapping[str, bytes]:
     """The verified code for a device."""
     names = (device_member(level, number, module) for module in range(len(saved.modules)))
-    return {module: bytes(container.verified(name)) for module, name in zip(saved.modules, names)}
+    return {
+        module: bytes(container.verify_member(name)) for module, name in zip(saved.modules, names)
+    }
 
 
 def _story(text: bytes) -> ProgramReports:
@@ -218,7 +221,7 @@ def load(
         text_of("level", level)
     how = verify_of(verify)
     container = Container(path_of("path", path), flag_of("copy", copy))
-    model = _model(container, level, how, devices, _counted(container.path, threads))
+    model = _model(container, level, how, devices, _thread_count(container.path, threads))
     model.executable.admit(callers)
     if memory_limit is not None:
         model.limit_memory(memory_limit)
@@ -233,7 +236,7 @@ def load(
     return found
 
 
-def _counted(path: str, threads: int | str) -> Callable[[int], int]:
+def _thread_count(path: str, threads: int | str) -> Callable[[int], int]:
     """Checks the number of threads that a user gives. Raises OptionError, as its result does."""
     count = known_threads(threads)
     if threads == AUTO:
@@ -343,7 +346,7 @@ def _code(container: Container, level: str, saved: bytes) -> MappedImage:
         return code
     if sha256(code.data).hexdigest() != part.digest:
         raise container.fail("its code does not match its digest")
-    if code.head.stamp != stamp(saved, bytes(container.verified(member(level, "story.json")))):
+    if code.head.stamp != stamp(saved, bytes(container.verify_member(member(level, "story.json")))):
         raise container.fail("its code was made for other records")
     return code
 
@@ -352,7 +355,7 @@ def _constants(
     container: Container, saved: Sequence[SavedArray], how: str
 ) -> tuple[dict[str, numpy.ndarray], list[Check]]:
     """The constants by name, and the checks that remain for the first calls."""
-    late = deferred(saved, how)
+    late = deferred_digests(saved, how)
     arrays = {each.name: _array(container, each) for each in saved if each.repacking is None}
     pending = verify_constants(container, saved, how, late)
     if len(arrays) < len(saved):

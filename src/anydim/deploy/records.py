@@ -152,16 +152,16 @@ class _Reader:
 
     def size(self, number: Any) -> Size:
         """The size with a number."""
-        found: Size = self._numbered("size", number, parse)
+        found: Size = self._read_numbered("size", number, parse)
         return found
 
     def signature(self, number: Any) -> Signature:
         """The signature with a number."""
         read = _record(Signature)
-        found: Signature = self._numbered("signature", number, lambda value: read(value, self))
+        found: Signature = self._read_numbered("signature", number, lambda value: read(value, self))
         return found
 
-    def _numbered(self, what: str, number: Any, read: Callable[[Any], Any]) -> Any:
+    def _read_numbered(self, what: str, number: Any, read: Callable[[Any], Any]) -> Any:
         texts = self.texts[what]
         if type(number) is not int or not 0 <= number < len(texts):
             raise _wrong(f"the number of a {what}", number)
@@ -192,7 +192,7 @@ def _read(hint: Any) -> Read:
     if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
         return _sequence(_read(arguments[0]), tuple)
     if origin is tuple:
-        return _fixed([_read(argument) for argument in arguments])
+        return _tuple_reader([_read(argument) for argument in arguments])
     if origin is frozenset:
         return _sequence(_read(arguments[0]), frozenset)
     if origin is not None and issubclass(origin, Mapping) if isinstance(origin, type) else False:
@@ -247,7 +247,7 @@ def _sequence(item: Read, make: Callable[[Any], Any]) -> Read:
     return read
 
 
-def _fixed(items: list[Read]) -> Read:
+def _tuple_reader(items: list[Read]) -> Read:
     def read(value: Any, reader: _Reader) -> Any:
         if type(value) is not list or len(value) != len(items):
             raise _wrong(f"a list of {len(items)}", value)

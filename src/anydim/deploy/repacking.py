@@ -51,8 +51,8 @@ def repacked_constants(
     ArtefactError for a damaged constant, and for records that do not match.
     """
     wanted = [each for each in saved if each.repacking is not None]
-    table = _Table(container, _placed(wanted))
-    memory = None if container.copied else table.shared(how, late)
+    table = _Table(container, _place_constants(wanted))
+    memory = None if container.copied else table.share_memory(how, late)
     checks: list[Check] = []
     if memory is None:
         memory = table.private()
@@ -63,7 +63,7 @@ def repacked_constants(
     return {each.name: _array(memory, offsets[each.digest], each) for each in wanted}, checks
 
 
-def _placed(wanted: Sequence[SavedArray]) -> list[_Moved]:
+def _place_constants(wanted: Sequence[SavedArray]) -> list[_Moved]:
     """Each constant once, aligned."""
     placed, at = [], 0
     for each in {each.digest: each for each in wanted}.values():
@@ -88,7 +88,7 @@ class _Table:
             if each.saved.bytes > most_bytes(len(self._source(each))):
                 raise container.fail(f"constant '{each.saved.name}' does not match the records")
 
-    def shared(self, how: str, late: Collection[str]) -> Any:
+    def share_memory(self, how: str, late: Collection[str]) -> Any:
         """The verified memory of the file in the cache, which is made if needed; None without."""
         cache = disk_cache("packed")
         if cache is None:
@@ -103,9 +103,9 @@ class _Table:
             cache.discard_damaged(path, damaged.saved.name)
         elif is_there(path):
             cache.discard_damaged(path, "its size")
-        return self._made(cache, path)
+        return self._make_file(cache, path)
 
-    def _made(self, cache: DiskCache, path: str) -> Any:
+    def _make_file(self, cache: DiskCache, path: str) -> Any:
         """The memory of a new file, or of one that another process has just made."""
         if not cache.admits(self.size):
             return None

@@ -75,7 +75,7 @@ def save(
     """
     ordered = sorted(versions, key=lambda each: _rank(level_of(each.target.processor)))
     constants = Constants(len(versions) > 1)
-    arrays = {each.target.processor: constants.saved(each.made) for each in versions}
+    arrays = {each.target.processor: constants.save_constants(each.made) for each in versions}
     members: list[Member] = list(others)
     for number, version in enumerate(ordered, len(ordered)):
         progress(version.target.processor.name, number, 2 * len(ordered))
@@ -116,7 +116,7 @@ def _members(version: Version, lists: Lists, arrays: tuple[SavedArray, ...]) -> 
     prepared = prepare(made, code)
     sources = {**prepared.sources, **_inside(version, prepared.interface)}
     objects = list(code.compile(sources).code.values())
-    sites = tuple(_linked(version, objects))
+    sites = tuple(_link_variants(version, objects))
     outside = _outside(version, prepared.interface)
     interface, program = prepared.interface, made.program
     workers = {segment.device: segment.threads for segment in program.segments}
@@ -142,7 +142,7 @@ def _members(version: Version, lists: Lists, arrays: tuple[SavedArray, ...]) -> 
             yield Member(device_member(level.name, number, module), data)
 
 
-def _linked(version: Version, objects: list[bytes]) -> Iterator[StoredSite]:
+def _link_variants(version: Version, objects: list[bytes]) -> Iterator[StoredSite]:
     """The sites with the variants whose objects link with `objects`; appends these objects.
 
     Objects that variants share with each other or with the program are stored once. A variant that

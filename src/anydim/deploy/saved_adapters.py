@@ -85,7 +85,7 @@ def adapter_of(container: Container, program: Signature, lists: Lists) -> Adapte
     """The adapter in the file of a program. Raises ArtefactError."""
     if STRINGS in container.parts:
         return _strings(container, program)
-    saved = parse_record(SavedTensors, bytes(container.verified(TENSORS)))
+    saved = parse_record(SavedTensors, bytes(container.verify_member(TENSORS)))
     inputs = {spec.name: spec for spec in program.inputs}
     outputs = {spec.key for spec in program.outputs}
     names = {each.name for each in saved.state} | set(saved.written)
@@ -97,7 +97,7 @@ def adapter_of(container: Container, program: Signature, lists: Lists) -> Adapte
 
 
 def _array(container: Container, number: int, saved: SavedState) -> numpy.ndarray:
-    data = bytes(container.verified(_state(number)))
+    data = bytes(container.verify_member(_state(number)))
     try:
         array = numpy.frombuffer(data, numpy.uint8).view(saved.dtype.numpy).reshape(saved.shape)
     except ValueError:
@@ -106,7 +106,7 @@ def _array(container: Container, number: int, saved: SavedState) -> numpy.ndarra
 
 
 def _strings(container: Container, program: Signature) -> StringAdapter:
-    saved = parse_record(SavedStrings, bytes(container.verified(STRINGS)))
+    saved = parse_record(SavedStrings, bytes(container.verify_member(STRINGS)))
     check_ports(saved)
     early, late = (
         _part(container, saved.name, part, each)
@@ -119,7 +119,7 @@ def _part(container: Container, name: str, part: str, saved: SavedSteps | None) 
     """The callable of a part; MissingError if its operators need the package onnx."""
     if saved is not None:
         return steps_of(name, saved)
-    data = bytes(container.verified(onnx_member(part)))
+    data = bytes(container.verify_member(onnx_member(part)))
     try:
         evaluated = import_module("anydim.compiler.frontends.onnx.file.evaluated").evaluated
     except ModuleNotFoundError as error:

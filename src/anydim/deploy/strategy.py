@@ -16,7 +16,7 @@ from anydim.compiler.variants.strategies import GENERIC, Strategy, strategy_of
 _warned: set[str] = set()  # kinds that this process has warned about
 
 
-def served(name: str, given: Any, variants: bool) -> tuple[Strategy, bool]:
+def strategy_of_loaded(name: str, given: Any, variants: bool) -> tuple[Strategy, bool]:
     """The strategy of a loaded model for a requested one, and whether variants serve.
 
     `variants`: the file has some. Raises OptionError for a strategy that needs a compiler, or

@@ -42,7 +42,7 @@ def verify_of(given: Any) -> str:
     raise OptionError(f"verify is {short_repr(given)}", hint)
 
 
-def deferred(arrays: Sequence[SavedArray], how: str) -> frozenset[str]:
+def deferred_digests(arrays: Sequence[SavedArray], how: str) -> frozenset[str]:
     """The digests of the constants that are not verified before the model is returned."""
     large = {a.digest: a.bytes for a in arrays if a.bytes > LARGE and a.dtype.is_float}
     late = how == "headers" or (how == "auto" and sum(large.values()) > BACKGROUND)
@@ -59,7 +59,7 @@ def verify(
     digests = dict.fromkeys(each.digest for each in arrays if each.repacking is None)
     for digest in digests:
         if how == "digests":
-            container.verified(constant_member(digest))
+            container.verify_member(constant_member(digest))
         elif digest not in late:
             container.check(constant_member(digest))
     if how != "auto":

@@ -57,7 +57,7 @@ class IOBinding:
                 "Unable to create OrtValue from the given python object",
                 f"input '{name}' takes a numpy array",
             )
-        self._known(name)
+        self._check_name(name)
         self._bind(self._inputs, name, arr_on_cpu)
 
     def bind_input(
@@ -65,15 +65,15 @@ class IOBinding:
         shape: Sequence[int], buffer_ptr: int,
     ) -> None:  # fmt: skip
         """Bind memory at an address: elements of a type, [shape]; the caller keeps it alive."""
-        self._known(name)
+        self._check_name(name)
         self._bind(self._inputs, name, _memory(device_type, element_type, shape, buffer_ptr))
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
         """Bind an OrtValue."""
-        self._known(name)
+        self._check_name(name)
         self._bind(self._inputs, name, ortvalue)
 
-    def _known(self, name: str) -> None:
+    def _check_name(self, name: str) -> None:
         if name not in self.session.input_names:
             raise ObjectRefused(f"Failed to find NodeArg with name: {name} in the def list")
 
@@ -117,7 +117,7 @@ class IOBinding:
         try:
             results = work(self._inputs, into)
         except UserError as error:
-            raise _refused(error) from error
+            raise _refused_object(error) from error
         self._results, self._made = None, results
         inputs = {
             name: value.held if isinstance(value, OrtValue) else value
@@ -127,14 +127,14 @@ class IOBinding:
         if len(arrays) == len(inputs) and len(disjoint(into, arrays)) == len(into):
             self._ready = inputs, into or None
 
-    def repeated(self, work: Repeat) -> bool:
+    def repeat_run(self, work: Repeat) -> bool:
         """Repeat the last run if the bindings allow it; False if nothing was done."""
         if self._ready is None:
             return False
         try:
             results = work(*self._ready)
         except UserError as error:
-            raise _refused(error) from error
+            raise _refused_object(error) from error
         if results is None:
             return False
         self._results, self._made = None, results
@@ -197,7 +197,7 @@ class IOBinding:
         self._outputs.clear()
 
 
-def _refused(error: UserError) -> ObjectRefused:
+def _refused_object(error: UserError) -> ObjectRefused:
     text = error.text if isinstance(error, OrtError) else error.problem
     return ObjectRefused(f"Error in execution: {text}", error.hint)
 

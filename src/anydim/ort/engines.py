@@ -42,7 +42,7 @@ class Compiled:
         self._call: Call | None = None  # for models whose inputs and outputs are all arrays
         self._repeat: Repeat | None = None
         if not self.on_strings and not model.lists:
-            self._call = model.executable if profile is None else profile.clocked(model)
+            self._call = model.executable if profile is None else profile.clock_call(model)
             self._repeat = model.executable.repeat if profile is None else None
 
     def run(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:

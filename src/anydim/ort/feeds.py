@@ -90,14 +90,14 @@ class Feeds:
                 f"Required inputs ({absent}) are missing from input feed ({list(names)})."
             )
 
-    def taken(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Variation]:
+    def take_inputs(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Variation]:
         """The inputs for the model of a variation, and the variation; raises InvalidArgument."""
         taken: dict[str, Any] = dict.fromkeys(self._absent)
         for name, value in given.items():
             spec = self._known.get(name)
             if spec is None:
                 raise InvalidArgument(f"Invalid input name: {name}", self._hint())
-            taken[name] = checked(spec, value)
+            taken[name] = check_input(spec, value)
         return taken, self._variation(taken)
 
     @property
@@ -138,7 +138,7 @@ class Feeds:
         return False
 
 
-def checked(spec: InputSpec, value: Any) -> Any:
+def check_input(spec: InputSpec, value: Any) -> Any:
     """Check one input; arrays get the right type and rank, lists and mappings are unchanged."""
     if isinstance(value, OrtValue):
         value = value.held

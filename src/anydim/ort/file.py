@@ -22,7 +22,7 @@ from anydim.ort.options import SessionOptions
 from anydim.ort.values import OrtValue, element_of
 
 
-def opened(source: str | bytes, options: SessionOptions) -> Opened:
+def open_source(source: str | bytes, options: SessionOptions) -> Opened:
     """Open a model from a path or bytes, with the sizes and initializers of the options.
 
     Raises InvalidProtobuf, or another OrtError if it cannot be opened.
@@ -35,7 +35,7 @@ def opened(source: str | bytes, options: SessionOptions) -> Opened:
         begin = f"Load model from {source} failed:" if isinstance(source, str) else ""
         kind = Fail if " opset" in error.problem else InvalidProtobuf
         raise kind(f"{begin}Protobuf parsing failed: {error.problem}", error.hint) from error
-    given = _initialized(found, options) if options.initializers else found
+    given = _replace_initializers(found, options) if options.initializers else found
     if options.sizes_by_name or options.sizes_by_denotation:
         _override(given.proto.graph, options)
     return given
@@ -52,7 +52,7 @@ def _override(graph: Any, options: SessionOptions) -> None:
                 axis.dim_value = size
 
 
-def _initialized(found: Opened, options: SessionOptions) -> Opened:
+def _replace_initializers(found: Opened, options: SessionOptions) -> Opened:
     """Replace initializers by the values of the options."""
     weights = dict(found.weights)
     for number, tensor in enumerate(found.proto.graph.initializer):
@@ -82,7 +82,7 @@ def _check_initializer(tensor: Any, value: OrtValue) -> None:
 _DOMAINS = {"", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "com.microsoft"}
 
 
-def refused(found: Opened, source: str | bytes, error: ModelError) -> OrtError:
+def error_of_refusal(found: Opened, source: str | bytes, error: ModelError) -> OrtError:
     """The exception for a model that anydim rejects: invalid, or not implemented."""
 
     own = {function.domain for function in found.proto.functions}

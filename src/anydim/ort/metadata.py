@@ -102,7 +102,7 @@ def _arg_of_spec(spec: TensorSpec) -> NodeArg:
     return NodeArg(spec.key, f"tensor({_name(spec)})", shape)
 
 
-def completed(declared: Iterable[NodeArg], model: CallableProgram | None) -> list[NodeArg]:
+def complete_outputs(declared: Iterable[NodeArg], model: CallableProgram | None) -> list[NodeArg]:
     """Outputs as the file declares them; missing parts come from the compiled model."""
     found = {} if model is None else {arg.name: arg for arg in args_of(model, model.outputs)}
     return [found.get(arg.name, arg) if not arg.type or not arg.shape else arg for arg in declared]

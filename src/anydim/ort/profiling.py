@@ -50,7 +50,7 @@ class Profile:
             "ph": "X", "name": name, "args": {key: str(value) for key, value in about.items()},
         })  # fmt: skip
 
-    def clocked(self, model: CallableProgram) -> Call:
+    def clock_call(self, model: CallableProgram) -> Call:
         """Wrap a model's call so that each launch adds an event, as onnxruntime does for nodes."""
         clock, lock = Clock(model.executable), threading.Lock()
         sites = [segment.sites for segment in model.program.segments]

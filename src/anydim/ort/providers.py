@@ -45,7 +45,7 @@ class MemoryInfo:
         return OrtDevice(0)
 
 
-def normalised(providers: Any, options: Any) -> dict[str, dict[str, str]]:
+def normalise_providers(providers: Any, options: Any) -> dict[str, dict[str, str]]:
     """Providers by name with their options; unavailable ones are dropped with a warning.
 
     Raises ValueError for lists of different lengths.

@@ -30,7 +30,7 @@ from anydim.ort.metadata import (
     NodeArg,
     arg_of,
     args_of,
-    completed,
+    complete_outputs,
     element_of_spec,
     metadata_of,
 )
@@ -58,7 +58,7 @@ class Served:
         self._source = source
         self._options = options
         self._profile = profile
-        self._engines: Variations[Engine] = Variations(self._made)
+        self._engines: Variations[Engine] = Variations(self._compile)
         self._lock = fork_lock(self, "_lock", threading.RLock)
         self._peer: Peer | None = None
         self._plain: Compiled | None = None  # the only engine, if runs need no other
@@ -126,14 +126,14 @@ class Served:
         if self.feeds.complete:
             engine = self._engines[PLAIN]
             if isinstance(engine, Compiled) and not engine.on_strings:
-                self.outputs = completed(self.outputs, engine.model)
+                self.outputs = complete_outputs(self.outputs, engine.model)
                 self._plain = engine if self.feeds.ranked else None
 
     def run(
         self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray], shrink: bool = False
     ) -> dict[str, Any]:
         """Run the model; all results by name, those in `into` written there. Raises an OrtError."""
-        taken, variation = self.feeds.taken(given)
+        taken, variation = self.feeds.take_inputs(given)
         engine = self._engines[variation]
         try:
             results = engine.run(taken, into)
@@ -171,7 +171,7 @@ class Served:
         changed = given.initializers or given.sizes_by_name or given.sizes_by_denotation
         return self._source if isinstance(self._source, str) and not changed else None
 
-    def _made(self, variation: Variation) -> Engine:
+    def _compile(self, variation: Variation) -> Engine:
         if variation.apart:
             warn_once(
                 f"{self._opened.name}: axes with one dim name differ in size; the model is"

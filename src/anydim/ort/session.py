@@ -19,7 +19,7 @@ from anydim.ort.metadata import ModelMetadata, NodeArg
 from anydim.ort.notices import warn_once
 from anydim.ort.options import FALLBACK_ENTRY, PEER, RunOptions, SessionOptions
 from anydim.ort.profiling import Profile
-from anydim.ort.providers import CPU, MemoryInfo, normalised
+from anydim.ort.providers import CPU, MemoryInfo, normalise_providers
 from anydim.ort.served import Served
 from anydim.ort.values import OrtValue
 
@@ -51,10 +51,10 @@ class InferenceSession:
         for text in self._options.unmet():
             warn_once(text, self._options.log_severity_level)
         self.set_providers(providers, provider_options)
-        with self._timed("model_loading"):
+        with self._time_phase("model_loading"):
             source = _source(path_or_bytes)
             self._served = Served(source, self._options, self._profile)
-        with self._timed("session_initialization"):
+        with self._time_phase("session_initialization"):
             self._served.start()
         self._names = [arg.name for arg in self._served.outputs]
 
@@ -76,14 +76,14 @@ class InferenceSession:
             if known is not None:
                 return [known[name] for name in names]
         self._served.feeds.missing(input_feed)
-        names = self._requested(output_names)
+        names = self._requested_names(output_names)
         results = self._run(input_feed, run_options, {})
         return [results[name] for name in names]
 
     def _are_known(self, names: Sequence[str]) -> bool:
         return isinstance(names, (list, tuple)) and all(name in self._names for name in names)
 
-    def _requested(self, output_names: Sequence[str] | None) -> Sequence[str]:
+    def _requested_names(self, output_names: Sequence[str] | None) -> Sequence[str]:
         if not output_names:
             return self._names
         if isinstance(output_names, str) or not isinstance(output_names, Sequence):
@@ -117,7 +117,7 @@ class InferenceSession:
     ) -> dict[str, Any]:
         if self._profile is None:
             return self._served.run(given, into, shrink)
-        with self._timed("model_run"):
+        with self._time_phase("model_run"):
             return self._served.run(given, into, shrink)
 
     def run_with_ort_values(
@@ -135,7 +135,7 @@ class InferenceSession:
     ) -> None:  # fmt: skip
         """`run` in its own thread: `callback(results, user_data, error text)`."""
         self._served.feeds.missing(input_feed)
-        self._requested(output_names)
+        self._requested_names(output_names)
 
         def work() -> None:
             try:
@@ -156,7 +156,7 @@ class InferenceSession:
         """Run on the bound inputs into the bound outputs. Raises RuntimeError."""
         if iobinding.session is not self:
             raise ValueRefused("IOBinding must be used with the session that created it.")
-        if run_options is None and iobinding.repeated(self._served.repeat):
+        if run_options is None and iobinding.repeat_run(self._served.repeat):
             return
         iobinding.run(lambda given, into: self._run(given, run_options, into))
 
@@ -205,7 +205,7 @@ class InferenceSession:
 
     def set_providers(self, providers: Any = None, provider_options: Any = None) -> None:
         """Check names as onnxruntime does; the CPU always runs."""
-        self._provider_options = normalised(providers, provider_options).get(CPU, {})
+        self._provider_options = normalise_providers(providers, provider_options).get(CPU, {})
 
     def get_input_memory_infos(self) -> list[MemoryInfo]:
         """The memory of each input."""
@@ -229,7 +229,7 @@ class InferenceSession:
         """The start of profiling, a value of `time.monotonic_ns`."""
         return self._profile.start_ns if self._profile is not None else 0
 
-    def _timed(self, name: str) -> Any:
+    def _time_phase(self, name: str) -> Any:
         return self._profile.event("Session", name) if self._profile is not None else nullcontext()
 
     def __reduce__(self) -> Any:

@@ -106,10 +106,10 @@ class _Serving:
         Raises:
             OptionError: There is no such model.
         """
-        return self.engine.drained(self.engine.remove(name), seconds)
+        return self.engine.wait_drained(self.engine.remove(name), seconds)
 
     def metrics(self) -> dict[str, Any]:
-        """Measurements since the start as plain values; docs/serving-reference.md lists them."""
+        """Returns all measurements since the start: docs/serving-reference.md lists them."""
         return report(self.engine)
 
 

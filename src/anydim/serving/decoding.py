@@ -258,13 +258,13 @@ class _Decoding:
                 self._counts["prompt_tokens"] += len(parts[each])
                 if each.given < len(each.prompt):
                     continue
-            self._chosen(each, logits[-1] if logits.ndim > 1 else logits)
+            self._send_token(each, logits[-1] if logits.ndim > 1 else logits)
 
     def _logits(self, parts: Mapping[Decoded, numpy.ndarray]) -> dict[Decoded, numpy.ndarray]:
         """The logits of new tokens. After an error, which leaves caches as they were, each
         sequence has a step of its own, and those that fail again end."""
         try:
-            return self._called(parts)
+            return self._call_model(parts)
         except Exception as error:
             if len(parts) == 1 or not isinstance(error, UserError):
                 for each in parts:
@@ -276,7 +276,7 @@ class _Decoding:
             found.update(self._logits({each: part}))
         return found
 
-    def _called(self, parts: Mapping[Decoded, numpy.ndarray]) -> dict[Decoded, numpy.ndarray]:
+    def _call_model(self, parts: Mapping[Decoded, numpy.ndarray]) -> dict[Decoded, numpy.ndarray]:
         results = self._model.step({s.row: self._inputs(s, part) for s, part in parts.items()})
         logits = results[self._result] if self._result else next(iter(results.values()))
         return dict(zip(parts, logits))
@@ -288,7 +288,7 @@ class _Decoding:
         positions = numpy.arange(first, first + len(part), dtype=part.dtype)
         return {self._tokens: part, POSITIONS: positions}
 
-    def _chosen(self, sequence: Decoded, logits: numpy.ndarray) -> None:
+    def _send_token(self, sequence: Decoded, logits: numpy.ndarray) -> None:
         """Send the next token of a sequence, and end it where it ends."""
         try:
             sequence.token = int(sequence.choose(logits))
@@ -356,9 +356,9 @@ class Decoder(_Decoding):
         """
         received: queue.SimpleQueue[Any] = queue.SimpleQueue()
         made = self._begin(tokens, most, stop, choose, received.put, priority, deadline)
-        return self._received(made, received)
+        return self._iterate_tokens(made, received)
 
-    def _received(self, made: Decoded, received: queue.SimpleQueue[Any]) -> Iterator[int]:
+    def _iterate_tokens(self, made: Decoded, received: queue.SimpleQueue[Any]) -> Iterator[int]:
         try:
             while (found := received.get()) is not _END:
                 if isinstance(found, BaseException):

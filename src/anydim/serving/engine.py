@@ -31,7 +31,7 @@ from anydim.base.errors import (
 from anydim.base.text import count_of, quote_list, suggestion
 from anydim.runtime.program.batches.item import Form
 from anydim.serving.budget import Budget
-from anydim.serving.grouping import fitting, needed, worth
+from anydim.serving.grouping import bytes_needed, count_fitting, take_worthwhile
 from anydim.serving.lanes import Group, Lane, Served
 from anydim.serving.order import Steps, step_of
 from anydim.serving.requests import CANCELLED, DONE, RUNNING, WAITING, Lines, Request, Sink
@@ -81,17 +81,17 @@ class Engine:
     def remove(self, name: str) -> Served:
         """Take no more requests of a model; those that wait still run."""
         with self._lock:
-            served = self._served(name)
+            served = self._find_model(name)
             del self.models[name]
             served.is_closed = True
         return served
 
-    def drained(self, served: Served, seconds: float | None = None) -> bool:
+    def wait_drained(self, served: Served, seconds: float | None = None) -> bool:
         """Wait until no request of a model waits or runs; whether that happened in time."""
         with self._lock:
             return self._changed.wait_for(lambda: not served.waiting + served.running, seconds)
 
-    def _served(self, name: str | None) -> Served:
+    def _find_model(self, name: str | None) -> Served:
         """The model of a name; None: the only one."""
         known = self.models
         if name is None:
@@ -114,11 +114,11 @@ class Engine:
         arrived = perf_counter()
         if os.getpid() != self._process:
             self._begin()
-        served = self._served(model)
+        served = self._find_model(model)
         form = served.form
         try:
             item = form.read(given, outputs)
-            alone = needed(form, item, self.budget.limit, max(keep, 1))
+            alone = bytes_needed(form, item, self.budget.limit, max(keep, 1))
         except UserError:
             served.measures.refused += 1
             raise
@@ -327,14 +327,14 @@ class Engine:
         source = self._source(lane)
         now = perf_counter()
         while source is not None and (head := source.first(now)) is not None:
-            requests = worth(source.lines, head.place, now, self._is_late)
+            requests = take_worthwhile(source.lines, head.place, now, self._is_late)
             if requests:
                 break
         else:
             lane.reserved = 0
             return None
         form = requests[0].served.form
-        count, bytes = fitting(form, requests, partial(self._has_room, lane))
+        count, bytes = count_fitting(form, requests, partial(self._has_room, lane))
         for request in requests[count:]:
             source.lines.add(request)
         if not count:
@@ -428,9 +428,9 @@ class Engine:
             request.ended = end
         if later is not None and all(request.error is None for request in requests):
             deliver(requests)
-            later(partial(self._ended, group, start, end))
+            later(partial(self._end_call, group, start, end))
         else:
-            self._ended(group, start, end)
+            self._end_call(group, start, end)
             deliver(requests)
 
     def _run_each(self, form: Form, requests: list[Request]) -> None:
@@ -441,13 +441,13 @@ class Engine:
             except BaseException as error:
                 request.error = _without_frame(error)
 
-    def _ended(self, group: Group, start: float, end: float) -> None:
+    def _end_call(self, group: Group, start: float, end: float) -> None:
         requests, form = group.requests, group.form
         form.costs.learn(group.work, end - start)
         with self._lock:
             rows = sum(request.item.rows for request in requests)
             measures = requests[0].served.measures
-            measures.call(
+            measures.count_call(
                 len(requests), rows, end - start, group.work * form.costs.ratio, group.bytes
             )
             self.budget.running -= group.bytes
@@ -462,7 +462,7 @@ class Engine:
     def _end(self, request: Request, outcome: str) -> None:
         """Count an outcome; free what the request held, except results that are kept."""
         served, item = request.served, request.item
-        served.measures.ended(outcome, item.extent, request)
+        served.measures.count_outcome(outcome, item.extent, request)
         request.state = DONE
         left = request.keep * item.output_bytes if request.error is None else 0
         self.budget.held -= request.held - left

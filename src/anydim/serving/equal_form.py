@@ -64,8 +64,8 @@ class EqualForm:
         key: Hashable = object() if self.depends else (tuple(others), found.shared)
         if self._batch is None:
             key = ()  # each has a call of its own
-        taken = self.costs.taken(sizes)
-        own = max(self.costs.predicted(sizes) - self._nothing(sizes), 0.0)
+        taken = self.costs.bytes_of_call(sizes)
+        own = max(self.costs.predict_seconds(sizes) - self._nothing(sizes), 0.0)
         extent = sum(array.size for array in found.arrays)
         input_bytes = sum(array.nbytes for array in found.arrays)
         if self._adapter is not None:
@@ -76,7 +76,7 @@ class EqualForm:
     def _nothing(self, sizes: Mapping[str, int]) -> float:
         if self._batch is None:
             return 0.0
-        return self.costs.predicted({**sizes, self._batch: 0})
+        return self.costs.predict_seconds({**sizes, self._batch: 0})
 
     def overhead(self, item: Item) -> float:
         """As `Form.overhead`."""
@@ -93,21 +93,21 @@ class EqualForm:
         arrays: list[Arrays] = [item.content[0] for item in items]
         sizes = self.sizes(items)
         start = perf_counter()
-        results = self._called(arrays, sizes)
+        results = self._call(arrays, sizes)
         if len(items) > 1:
             self._sample(arrays, results, perf_counter() - start)
         if len(items) > 1 and self.depends:  # another thread may have found it meanwhile
             return [each for item in items for each in self.run([item])]
-        return [self._seen(item, found) for item, found in zip(items, results)]
+        return [self._results_of(item, found) for item, found in zip(items, results)]
 
-    def _seen(self, item: Item, found: dict[str, Any]) -> dict[str, Any]:
+    def _results_of(self, item: Item, found: dict[str, Any]) -> dict[str, Any]:
         """The results that a request gets."""
         _, wanted, known = item.content
         if self._adapter is not None:
             found = self._adapter.decode(found, known)
         return found if wanted is None else {name: found[name] for name in wanted}
 
-    def _called(self, items: list[Arrays], sizes: Mapping[str, int]) -> list[dict[str, Any]]:
+    def _call(self, items: list[Arrays], sizes: Mapping[str, int]) -> list[dict[str, Any]]:
         """The results of each item in a call of these sizes."""
         outputs = self.executable(self._layout.stacked(items, sizes))
         return self._layout.apart(outputs, items, sizes)
@@ -133,7 +133,7 @@ class EqualForm:
     ) -> bool:  # fmt: skip
         """Whether an item has other results in its call, or beside changed rows, than alone."""
         item = items[number]
-        (alone,) = self._called([item], item.sizes)
+        (alone,) = self._call([item], item.sizes)
         if not is_same(results[number], alone):
             return True
         way = self._layout

@@ -13,10 +13,10 @@ from anydim.serving.requests import Lines, Place, Request
 SHARE = 0.1  # of the time of a group, what a call costs by itself
 
 
-def needed(form: Form, item: Item, limit: int, copies: int = 1) -> int:
+def bytes_needed(form: Form, item: Item, limit: int, copies: int = 1) -> int:
     """Bytes of a call of one item; raises MemoryLimitError if the limit is below that, its inputs
     and `copies` of its results."""
-    arena, inputs, outputs = form.costs.taken(item.sizes)
+    arena, inputs, outputs = form.costs.bytes_of_call(item.sizes)
     most = form.most_rows
     if most is not None and item.rows > most:
         raise InputError(f"{form.name}: {count_of(item.rows, 'row')}, at most {most} are taken")
@@ -34,7 +34,7 @@ def needed(form: Form, item: Item, limit: int, copies: int = 1) -> int:
     return found
 
 
-def worth(
+def take_worthwhile(
     lines: Lines, place: Place, now: float, end_late: Callable[[Request, float], None]
 ) -> list[Request]:
     """Remove the first requests of a line, until a call's own cost is a small share of their time.
@@ -58,7 +58,7 @@ def worth(
     return found
 
 
-def fitting(
+def count_fitting(
     form: Form, requests: Sequence[Request], has_room: Callable[[int, int], bool]
 ) -> tuple[int, int]:
     """How many of these requests have room in a call, and the bytes of their call.
@@ -69,7 +69,7 @@ def fitting(
     while True:
         items = [request.item for request in requests[:count]]
         sizes = items[0].sizes if count == 1 else form.sizes(items)
-        arena, inputs, outputs = form.costs.taken(sizes)
+        arena, inputs, outputs = form.costs.bytes_of_call(sizes)
         bytes = arena + inputs + outputs * (1 + (count > 1))  # copies of their parts
         if has_room(bytes, count):
             return count, bytes

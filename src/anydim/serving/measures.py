@@ -56,7 +56,7 @@ class Measures:
         self.most_call_bytes = 0
         self.recent: deque[tuple[float, int, float, float]] = deque(maxlen=RECENT)
 
-    def ended(self, outcome: str, extent: int, request: Request) -> None:
+    def count_outcome(self, outcome: str, extent: int, request: Request) -> None:
         """Count a request that ended."""
         self.outcomes[outcome] += 1
         if outcome != "done":
@@ -67,7 +67,9 @@ class Measures:
         self.waiting_seconds += request.started - request.arrived
         self.recent.append((request.ended, extent, seconds, request.started - request.arrived))
 
-    def call(self, requests: int, rows: int, seconds: float, predicted: float, bytes: int) -> None:
+    def count_call(
+        self, requests: int, rows: int, seconds: float, predicted: float, bytes: int
+    ) -> None:
         """Count a call of a group."""
         self.groups.add(requests)
         self.rows += rows

@@ -139,10 +139,12 @@ class Lines:
             return None
         key, step = place
         lines = self._lines.get(key, {})
-        found = self._popped(lines.get(step))
-        return found or next(filter(None, map(self._popped, map(lines.get, sorted(lines)))), None)
+        found = self._pop_waiting(lines.get(step))
+        return found or next(
+            filter(None, map(self._pop_waiting, map(lines.get, sorted(lines)))), None
+        )
 
-    def _popped(self, line: list[Entry] | None) -> Request | None:
+    def _pop_waiting(self, line: list[Entry] | None) -> Request | None:
         while line:
             request = heapq.heappop(line)[3]
             self._entries -= 1

@@ -38,7 +38,7 @@ class StringForm:
         found = {name: results[name] for name in (names if outputs is None else outputs)}
         extent = sum(numpy.size(known[spec.name]) for spec in self._adapter.signature.inputs)
         return Item(
-            (), {}, 1, extent, self.costs.predicted({}), self._adapter.bytes_of(known),
+            (), {}, 1, extent, self.costs.predict_seconds({}), self._adapter.bytes_of(known),
             sum(array.nbytes + string_bytes(array) for array in found.values()), found,
         )  # fmt: skip
 

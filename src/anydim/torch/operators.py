@@ -142,7 +142,7 @@ class _Operator:
         ]  # fmt: skip
         if not wanted:
             return (None,) * len(names) if len(names) > 1 else None
-        vjp, function = self.function.vjp.derived(
+        vjp, function = self.function.vjp.derive(
             [_like(tensor) for tensor in inputs], self.attributes, tuple(wanted)
         )
         given = [c for c in cotangents if c is not None and c.is_floating_point()]

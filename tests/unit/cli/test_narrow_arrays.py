@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 import anydim
 from anydim.base.errors import InputError
-from anydim.cli.arrays import named, read, save
+from anydim.cli.arrays import inputs_by_name, read, save
 
 BFLOAT16 = ml_dtypes.bfloat16
 
@@ -28,7 +28,7 @@ def test_through_files(model, tmp_path) -> None:
     values = numpy.array([1, 0.5, numpy.nan, numpy.inf, -3], BFLOAT16)
     save({"x": values}, path)
     assert numpy.load(path)["x"].dtype == numpy.float32
-    again = named(model, read([path]))["x"]
+    again = inputs_by_name(model, read([path]))["x"]
     assert again.dtype == BFLOAT16 and again.tobytes() == values.tobytes()
     made = model(x=again)["y"]
     assert made.astype(numpy.float32)[[0, 1, 4]].tolist() == [2, 1, -6]
@@ -37,11 +37,11 @@ def test_through_files(model, tmp_path) -> None:
 def test_the_bytes_that_numpy_writes(model, tmp_path) -> None:
     path = tmp_path / "x.npy"
     numpy.save(path, numpy.array([2, 3], BFLOAT16))
-    assert named(model, read([f"x={path}"]))["x"].tolist() == [2, 3]
+    assert inputs_by_name(model, read([f"x={path}"]))["x"].tolist() == [2, 3]
 
 
 def test_values_that_do_not_fit(model, tmp_path) -> None:
     path = tmp_path / "x.npy"
     numpy.save(path, numpy.array([0.1], numpy.float32))
     with pytest.raises(InputError, match="bfloat16, which does not hold all"):
-        named(model, read([f"x={path}"]))
+        inputs_by_name(model, read([f"x={path}"]))

@@ -71,7 +71,7 @@ def test_every_byte_of_a_member_counts(path: Path, tmp_path: Path) -> None:
         whole[at] ^= 1
         other.write_bytes(whole)
         with pytest.raises(ArtefactError, match="not match its"):
-            Container(str(other)).verified("constants/a")
+            Container(str(other)).verify_member("constants/a")
         whole[at] ^= 1
 
 

@@ -150,7 +150,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     path, other = tmp_path / "m.anydim", tmp_path / "other.anydim"
     model.save(path)
     container = Container(str(path))
-    parts = {name: bytes(container.verified(name)) for name in container.parts}
+    parts = {name: bytes(container.verify_member(name)) for name in container.parts}
     record = parts["tensors.json"]
     for name, data in (
         ("state/0", b"123"), ("tensors.json", record.replace(b"calls.new", b"calls.old")),

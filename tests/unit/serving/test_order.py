@@ -90,7 +90,7 @@ class Simulation:
                 self.running.remove(call)
                 for request in call[0].requests:
                     request.ended = self.now
-                self.engine._ended(call[0], call[2], self.now)
+                self.engine._end_call(call[0], call[2], self.now)
             if self.now >= until:
                 return
             while waiting and waiting[0][0] <= self.now:

@@ -74,7 +74,7 @@ def _nodes(events: Sequence[Mapping[str, Any]], repeat: int) -> list[NodeTime]:
     return made
 
 
-def compared(profile: Profile, nodes: Sequence[NodeTime]) -> list[Compared]:
+def match_nodes(profile: Profile, nodes: Sequence[NodeTime]) -> list[Compared]:
     """Every launch with the nodes that it stands for, the costliest launch first."""
     known = {name: launch for launch in profile.launches for name in launch.source.split(" + ")}
     found: dict[tuple[int, int] | None, list[NodeTime]] = defaultdict(list)

@@ -40,7 +40,7 @@ class Console:
 
     def title(self, text: str) -> None:
         """A heading to standard output, folded as prose is."""
-        self.result(self._folded(text), style="bold")
+        self.result(self._fold(text), style="bold")
 
     def table(self, text: str) -> None:
         """A table to standard output; its first line is the header."""
@@ -51,9 +51,9 @@ class Console:
 
     def prose(self, text: str) -> None:
         """A text to standard output, with long lines folded under their indent."""
-        self.result(self._folded(text))
+        self.result(self._fold(text))
 
-    def _folded(self, text: str) -> str:
+    def _fold(self, text: str) -> str:
         return fold_lines(text, self._out.width if self._out.is_terminal else COLUMNS)
 
     def note(self, text: str) -> None:

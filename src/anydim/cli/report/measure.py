@@ -40,7 +40,7 @@ def median_ratio(times: Sequence[float], base: Sequence[float]) -> float:
     return median(a / b for a, b in zip(times, base)) if times else float("nan")
 
 
-def interleaved(
+def time_interleaved(
     callables: Mapping[str, Callable[[], Any]], rounds: int = 9, seconds: float = 2.0
 ) -> Timings:
     """Time callables in turn: `rounds` times, within about `seconds` in total.
@@ -58,7 +58,7 @@ def interleaved(
     return Timings({name: tuple(values) for name, values in medians.items()})
 
 
-def streamed(
+def time_stream(
     engines: Mapping[str, Callable[[Item], Any]],
     items: Sequence[Item],
     block: int = 16,
@@ -74,13 +74,13 @@ def streamed(
             part = items[start : start + block]
             turn = -1 if start // block % 2 else 1
             for name in list(engines)[::turn]:
-                seconds[name] += [timed(engines[name], item) for item in part]
+                seconds[name] += [time_call(engines[name], item) for item in part]
             if advance is not None:
                 advance(start + len(part), len(items))
     return seconds
 
 
-def timed(call: Callable[..., Any], *arguments: Any) -> float:
+def time_call(call: Callable[..., Any], *arguments: Any) -> float:
     """Seconds of one call."""
     start = perf_counter()
     call(*arguments)
@@ -117,5 +117,5 @@ def _median_of_calls(call: Callable[[], Any], seconds: float) -> float:
     times: list[float] = []
     until = perf_counter() + seconds
     while not times or perf_counter() < until:
-        times.append(timed(call))
+        times.append(time_call(call))
     return median(times[1:] if len(times) > 2 else times)

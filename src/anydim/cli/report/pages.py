@@ -20,7 +20,7 @@ _STYLE = (
 )
 
 
-def framed(title: str, style: str, body: Iterable[str]) -> str:
+def frame_page(title: str, style: str, body: Iterable[str]) -> str:
     """The whole text of a page; `title` is escaped, as everything in it is."""
     return "\n".join([
         "<!DOCTYPE html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',

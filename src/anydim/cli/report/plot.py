@@ -80,8 +80,8 @@ def svg(arena: Arena) -> str:
 
 def _heading(arena: Arena) -> Iterator[str]:
     title = f"{arena.name} at {sizes_text(arena.sizes)}"
-    yield f'<text class="title" x="{_LEFT}" y="26">{escaped(_short(title, 110))}</text>'
-    yield f'<text x="{_LEFT}" y="48">{escaped(summary(arena))}</text>'
+    yield f'<text class="title" x="{_LEFT}" y="26">{escape_lines(_short(title, 110))}</text>'
+    yield f'<text x="{_LEFT}" y="48">{escape_lines(summary(arena))}</text>'
     x = WIDTH - _RIGHT - 150.0 * len(_LEGEND) + 10
     for name, fill in _LEGEND:
         yield f'<rect x="{x:.0f}" y="56" width="11" height="11" fill="{fill}"/>'
@@ -113,7 +113,7 @@ def _axes(arena: Arena, scale: _Scale) -> Iterator[str]:
     yield f'<line class="axis" x1="{left}" x2="{left}" y1="{_TOP}" y2="{bottom:.1f}"/>'
     for number, (kernel, source) in enumerate(arena.launches):
         x, wide = scale.x(number), scale.x(number + 1) - scale.x(number)
-        told = escaped(f"launch {number}: {kernel}", source)
+        told = escape_lines(f"launch {number}: {kernel}", source)
         yield (
             f'<rect class="tick" x="{x:.2f}" y="{bottom + 2:.1f}" width="{wide:.2f}" height="10">'
             f"<title>{told}</title></rect>"
@@ -150,7 +150,7 @@ def _box(arena: Arena, value: ArenaValue, scale: _Scale) -> str:
     fill = _FILLS[arena.at_peak(value), value.scratch]
     return (
         f'<rect class="box" x="{x:.2f}" y="{y:.2f}" width="{wide:.2f}" height="{high:.2f}" '
-        f'fill="{fill}"><title>{escaped(*about(arena, value))}</title></rect>'
+        f'fill="{fill}"><title>{escape_lines(*about(arena, value))}</title></rect>'
     )
 
 
@@ -182,7 +182,7 @@ def _label(value: ArenaValue, scale: _Scale) -> str:
     top = cy + 3.5 - 6 * (len(lines) - 1)
     return "".join(
         f'<text class="label" text-anchor="middle" x="{cx:.1f}" y="{top + 12 * n:.1f}"{turned}>'
-        f"{escaped(line)}</text>"
+        f"{escape_lines(line)}</text>"
         for n, line in enumerate(lines)
     )
 
@@ -215,7 +215,7 @@ def _lines(arena: Arena, scale: _Scale) -> Iterator[str]:
 _CONTROL = re.compile("[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def escaped(*lines: str) -> str:
+def escape_lines(*lines: str) -> str:
     """Escape lines as text of an element; characters invalid in XML become question marks."""
     return escape(_CONTROL.sub("?", "\n".join(line for line in lines if line)))
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from anydim.base.errors import OptionError
-from anydim.cli.report.pages import MONO, framed
-from anydim.cli.report.plot import escaped, svg
+from anydim.cli.report.pages import MONO, frame_page
+from anydim.cli.report.plot import escape_lines, svg
 from anydim.cli.report.text import sizes_text
 from anydim.runtime.program.memory_map import Arena, ArenaValue
 
@@ -38,14 +38,14 @@ def check(path: str) -> None:
 
 def page(arena: Arena) -> str:
     """A page with the picture, the largest values, and those of the peak."""
-    title = escaped(f"{arena.name} at {sizes_text(arena.sizes)}")
+    title = escape_lines(f"{arena.name} at {sizes_text(arena.sizes)}")
     values = sorted(arena.placed, key=lambda value: (-value.bytes, value.first))
     peak = [value for value in values if arena.at_peak(value)]
     kernel, source = arena.launches[arena.peak] if arena.launches else ("", "")
-    return framed(title, _PAGE_STYLE, [
+    return frame_page(title, _PAGE_STYLE, [
         svg(arena),
         f"<h2>Live at the peak, launch {arena.peak}</h2>",
-        f"<p>{escaped(kernel, source)}</p>",
+        f"<p>{escape_lines(kernel, source)}</p>",
         *_table(arena, peak),
         f"<h2>The largest values{_of(values)}</h2>",
         *_table(arena, values[:LARGEST]),
@@ -79,5 +79,5 @@ def _table(arena: Arena, values: Sequence[ArenaValue]) -> Iterator[str]:
 
 def _row(tag: str, cells: Sequence[tuple[str, str]]) -> str:
     heads = (f'{tag} class="{kind}"' if kind else tag for kind, _ in cells)
-    made = (f"<{head}>{escaped(text)}</{tag}>" for head, (_, text) in zip(heads, cells))
+    made = (f"<{head}>{escape_lines(text)}</{tag}>" for head, (_, text) in zip(heads, cells))
     return f"<tr>{''.join(made)}</tr>"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from anydim.base.text import time_text
-from anydim.cli.report.pages import MONO, framed
-from anydim.cli.report.plot import escaped
+from anydim.cli.report.pages import MONO, frame_page
+from anydim.cli.report.plot import escape_lines
 from anydim.runtime.program.profile.trace import CALL, HOST, Span, Trace
 
 LONGEST = 30  # rows of the table
@@ -40,15 +40,15 @@ _Row = tuple[str, str, bool]  # device, lane, and whether it is that of calls
 
 def page(trace: Trace) -> str:
     """The whole text of the page."""
-    title = escaped(str(trace).split("\n", 1)[0])
+    title = escape_lines(str(trace).split("\n", 1)[0])
     spans = [span for span in trace.spans if span.kind != CALL]
     longest = sorted(spans, key=lambda span: span.begin - span.end)[:LONGEST]
     of = f": {LONGEST} of {len(spans)}" if len(spans) > LONGEST else ""
-    return framed(title, _STYLE, [
+    return frame_page(title, _STYLE, [
         f"<h1>{title}</h1>",
         *_controls(),
         '<div class="drawn">', *_names(trace), '<div class="time">', *svg(trace), "</div></div>",
-        f"<pre>{escaped(str(trace))}</pre>",
+        f"<pre>{escape_lines(str(trace))}</pre>",
         f"<h2>What took longest{of}</h2>",
         '<div class="wide"><table>', *_table(longest), "</table></div>",
     ])  # fmt: skip
@@ -76,7 +76,7 @@ def _names(trace: Trace) -> Iterator[str]:
     yield '<div class="names">'
     for device, lane, calls in _rows(trace):
         name = f"{device or HOST}: {'calls' if calls else lane}"
-        yield f"<div>{escaped(name)}</div>"
+        yield f"<div>{escape_lines(name)}</div>"
     yield "</div>"
 
 
@@ -92,25 +92,25 @@ def svg(trace: Trace) -> Iterator[str]:
         label = time_text(seconds) if tick else "0"
         yield f'<text class="tick" x="{at:g}%" dx="4" y="16">{label}</text>'
     for span in trace.spans:
-        yield _drawn(span, _TOP + _ROW * rows[span.device, span.lane, span.kind == CALL], whole)
+        yield _draw_span(span, _TOP + _ROW * rows[span.device, span.lane, span.kind == CALL], whole)
     yield "</svg>"
 
 
-def _drawn(span: Span, top: int, whole: int) -> str:
+def _draw_span(span: Span, top: int, whole: int) -> str:
     at, wide = 100 * span.begin / whole, 100 * (span.end - span.begin) / whole
     least = _LETTER * (1 + min(_FEWEST, len(span.name)))
     zoom = next((each for each in _ZOOMS if wide * each >= least), None)
     label = ""
     if zoom is not None:
-        label = f'<text class="label from{zoom}" x="4" y="15">{escaped(span.name)}</text>'
+        label = f'<text class="label from{zoom}" x="4" y="15">{escape_lines(span.name)}</text>'
     return (
         f'<svg x="{at:.4f}%" y="{top}" width="{max(wide, 0.01):.4f}%" height="{_ROW - 4}">'
         f'<rect class="span" width="100%" height="100%" fill="{_FILLS[span.kind]}">'
-        f"<title>{escaped(*_told(span))}</title></rect>{label}</svg>"
+        f"<title>{escape_lines(*_describe_span(span))}</title></rect>{label}</svg>"
     )
 
 
-def _told(span: Span) -> Iterator[str]:
+def _describe_span(span: Span) -> Iterator[str]:
     yield span.name
     yield f"{time_text(span.seconds)} from {time_text(span.begin * 1e-9)}"
     for key, value in span.about.items():
@@ -144,5 +144,5 @@ def _table(spans: Sequence[Span]) -> Iterator[str]:
             ("f", span.name), ("w", f"{span.device or HOST}: {span.lane}"), ("n", begin),
             ("n", taken), ("k", str(span.about.get("kernel", ""))), ("", _value(sizes)),
         ]  # fmt: skip
-        made = "".join(f'<td class="{kind}">{escaped(text)}</td>' for kind, text in cells)
+        made = "".join(f'<td class="{kind}">{escape_lines(text)}</td>' for kind, text in cells)
         yield f"<tr>{made}</tr>"

@@ -47,7 +47,7 @@ def arena_of(
 def _arena(program: Program, known: frozenset[str], copied: Iterable[TensorSpec]) -> Arena | None:
     found = needs(program)
     bounds = Bounds.of(found.box, known)
-    growing = sum(1 for step in _loops(program) for _ in filter(None, _grown(step)))
+    growing = sum(1 for step in _loops(program) for _ in filter(None, _copies_of_stacks(step)))
     candidates: dict[Size, None] = {}
     for moment in found.moments:
         sizes = [bounds.most(size) for size in moment.sizes]
@@ -77,7 +77,7 @@ def _loops(program: Program) -> Iterator[LoopStep]:
         yield from (step for step in region.steps if isinstance(step, LoopStep))
 
 
-def _grown(step: LoopStep) -> Iterator[bool]:
+def _copies_of_stacks(step: LoopStep) -> Iterator[bool]:
     """Yield, per stack, whether it is copied to larger memory as it grows."""
     known = step.trips is not None and step.condition is None
     yield from (stack.extent is None and not known for stack in step.stacks)

@@ -40,7 +40,7 @@ class Bounds:
                     over = [] if dim.hi is None else [as_size(dim.hi)]
                     over += found._over(dim.size, box.constraints)
                     if over:
-                        found.highest[dim.name] = found._clipped(minimum(*over))
+                        found.highest[dim.name] = found._clip_at_zero(minimum(*over))
         found.cached.clear()
         return found
 
@@ -52,13 +52,13 @@ class Bounds:
 
     def most(self, size: Size) -> Size | None:
         """Return an upper bound of a size; None: unknown."""
-        return self._bound(size, upper=True)
+        return self._bound_of(size, upper=True)
 
     def least(self, size: Size) -> Size | None:
         """Return a lower bound of a size; None: unknown."""
-        return self._bound(size, upper=False)
+        return self._bound_of(size, upper=False)
 
-    def _bound(self, size: Size, upper: bool) -> Size | None:
+    def _bound_of(self, size: Size, upper: bool) -> Size | None:
         if size.symbols.isdisjoint(self.lowest):
             return size
         if (size, upper) not in self.cached:
@@ -80,7 +80,7 @@ class Bounds:
             return None
         bounds = [self._factor(factor, upper) for factor in factors]
         if len(factors) > 1:
-            bounds = [None if bound is None else self._clipped(bound) for bound in bounds]
+            bounds = [None if bound is None else self._clip_at_zero(bound) for bound in bounds]
         return _all(bounds, product)
 
     def _factor(self, factor: str, upper: bool) -> Size | None:
@@ -89,7 +89,7 @@ class Bounds:
             return size
         if not isinstance(factor, Atom):
             return self.highest.get(factor) if upper else as_size(self.lowest[factor])
-        bounds = [self._bound(each, upper) for each in factor.arguments]
+        bounds = [self._bound_of(each, upper) for each in factor.arguments]
         if factor.function == "max":
             return _all(bounds, lambda found: maximum(*found))
         if factor.function == "min":
@@ -105,7 +105,7 @@ class Bounds:
             return divisor - 1 if upper else as_size(0)
         return None if bounds[0] is None else bounds[0] // divisor
 
-    def _clipped(self, bound: Size) -> Size:
+    def _clip_at_zero(self, bound: Size) -> Size:
         """Return the maximum of 0 and a size over known dims."""
         return bound if self.box.interval(bound).low >= 0 else maximum(bound, 0)
 

@@ -14,7 +14,7 @@ from anydim.compiler.targets.target import Source, Target
 from anydim.deploy.export.binding import Binding, binding_of
 from anydim.deploy.export.exported import Exported
 from anydim.deploy.export.files import texts
-from anydim.deploy.export.naming import prefixed, program_name
+from anydim.deploy.export.naming import prefix_functions, program_name
 from anydim.deploy.export.tables import constant_names
 from anydim.deploy.export.weights import weights_of
 from anydim.runtime.interface import Interface
@@ -42,7 +42,7 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
     binding = _binding(made.program, interface)
     own = [part for part in every if part != invoke_code()]  # only Python calls it
     generated = own if binding.code is None else [*own, binding.code]
-    sources = code.sources(prefixed(generated, called), code.processor)
+    sources = code.sources(prefix_functions(generated, called), code.processor)
     if code.export_suffix:
         files = {
             f"code/{each}{code.export_suffix}": _text(source).encode()

@@ -23,14 +23,14 @@ def texts(program: Exported) -> dict[str, str]:
     values = {**_names(program), **_header(program), **tables(program), **_making(program)}
     kind = "straight" if program.straight else "regions"
     for slot, template in _OF_A_KIND.items():
-        values[slot] = _filled(f"{kind}/{template}", values)
+        values[slot] = _fill_template(f"{kind}/{template}", values)
     names = {
         f"{program.name}.h": "program.h.in",
         f"{program.name}.c": "program.c.in",
         "example.c": "example.c.in",
         "Makefile": "Makefile.in",
     }
-    return {name: _filled(template, values) for name, template in names.items()}
+    return {name: _fill_template(template, values) for name, template in names.items()}
 
 
 _OF_A_KIND = {
@@ -39,7 +39,7 @@ _OF_A_KIND = {
 }  # fmt: skip
 
 
-def _filled(template: str, values: Mapping[str, str]) -> str:
+def _fill_template(template: str, values: Mapping[str, str]) -> str:
     text = files("anydim.deploy.export").joinpath("templates", template).read_text("utf-8")
     return _SLOT.sub(lambda found: values[found[1]], text)
 
@@ -72,8 +72,8 @@ def _header(program: Exported) -> dict[str, str]:
     rows = (("INPUT", signature.inputs), ("OUTPUT", signature.outputs))
     enums = [_enum(f"{program.name.upper()}_{kind}", specs) for kind, specs in rows]
     return {
-        "inputs": _listed(signature.inputs),
-        "outputs": _listed(signature.outputs),
+        "inputs": _list_tensors(signature.inputs),
+        "outputs": _list_tensors(signature.outputs),
         "dims": comment(", ".join(map(str, signature.box.dims)) or "none"),
         "enums": "".join(enums).rstrip("\n"),
         "unless": "" if program.straight else ", unless data\n * decides them",
@@ -83,7 +83,7 @@ def _header(program: Exported) -> dict[str, str]:
     }
 
 
-def _listed(specs: Sequence[TensorSpec]) -> str:
+def _list_tensors(specs: Sequence[TensorSpec]) -> str:
     lines = [f" *   {spec.key}: {spec.dtype}[{', '.join(map(str, spec.shape))}]" for spec in specs]
     return "\n".join(map(comment, lines)) or " *   none"
 

@@ -56,7 +56,7 @@ def symbol(prefix: str, name: str) -> str:
     return f"{prefix}_{_OTHER.sub('_', name)}"
 
 
-def prefixed(code: Sequence[_Module], prefix: str) -> list[_Module]:
+def prefix_functions(code: Sequence[_Module], prefix: str) -> list[_Module]:
     """Modules whose public functions begin with `prefix`, at definitions and calls."""
     libraries = {library for part in code for library in _libraries(part)}
     public = [f.name for library in libraries for f in library.functions if f.public]

@@ -20,7 +20,7 @@ def tables(program: Exported) -> dict[str, str]:
     interface, binding, name = program.interface, program.binding, program.name
     failures = failures_of(program)
     named = [symbol(name, kernel) for _, kernels in interface.entries for kernel in kernels]
-    filled = list(_filled(interface))
+    filled = list(_table_slots(interface))
     numbers = {
         "words": interface.words + (0 if program.straight else binding.words),
         "bind_word": _base(program), "word_arena_bytes": _base(program) + ARENA_BYTES,
@@ -89,7 +89,7 @@ def _regions(program: Exported) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _filled(interface: Interface) -> Iterator[str]:
+def _table_slots(interface: Interface) -> Iterator[str]:
     """Yield the slots of addresses of tables, as `struct table`."""
     for kernels, rows in enumerate((interface.tables, interface.entries)):
         first = 0

@@ -20,7 +20,7 @@ from anydim.base.user_values import whole_within
 from anydim.deploy.load import load
 from anydim.serving.ray.items import Chunk, chunks_of
 from anydim.serving.ray.packages import ray_module
-from anydim.serving.ray.parts import finished
+from anydim.serving.ray.parts import finished_chunks
 from anydim.serving.ray.worker import Prepare, Task, Worker, dtypes_of, outputs_of
 from anydim.sizes import LARGEST
 
@@ -104,7 +104,7 @@ def map_files(
     folder = Path(task.output)
     folder.mkdir(parents=True, exist_ok=True)
     _check(folder / _RECORD, _record(task, paths, chunk))
-    there = finished(folder, len(chunks))
+    there = finished_chunks(folder, len(chunks))
     missing = [each for each in chunks if each.number not in there]
     total, run = sum(each.count for each in chunks), sum(each.count for each in missing)
     failed, resident, done = 0, 0, total - run
@@ -115,7 +115,7 @@ def map_files(
         done += row["items"]
         if progress is not None:
             progress(done, total)
-    lost = len(chunks) - len(finished(folder, len(chunks)))
+    lost = len(chunks) - len(finished_chunks(folder, len(chunks)))
     if lost:
         raise OptionError(f"{count_of(lost, 'part')} of {folder} are missing",
                           "other programs removed them; run the job again")  # fmt: skip

@@ -28,7 +28,7 @@ def part_of(output: Path, number: int) -> Path:
     return output / f"part-{number:07d}.parquet"
 
 
-def finished(output: Path, count: int) -> set[int]:
+def finished_chunks(output: Path, count: int) -> set[int]:
     """The numbers of the chunks that have a part; removes files of parts that never ended."""
     for path in output.glob(f"{_UNFINISHED}*"):
         path.unlink(missing_ok=True)

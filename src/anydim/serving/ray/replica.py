@@ -14,11 +14,11 @@ from anydim.serving import AsyncBatcher
 from anydim.serving.process_memory import bound_the_allocator, room_within
 from anydim.serving.ray.packages import ray_module
 from anydim.serving.server.answers import Parts
-from anydim.serving.server.json_bodies import parsed
+from anydim.serving.server.json_bodies import parse_object
 from anydim.serving.server.repository import Loaded
 from anydim.serving.server.rest import HEAD, options_of, split
 from anydim.serving.server.state import metadata_of, status_of, text_of
-from anydim.serving.server.tensors import answered, asked
+from anydim.serving.server.tensors import answer_body, parse_request
 
 
 class Replica:
@@ -80,7 +80,7 @@ class Replica:
             raise InputError(f"{request.url.path} is no path of protocol v2",
                              f"POST /v2/models/{self._loaded.name}/infer")  # fmt: skip
         head, rest = split(dict(request.scope["headers"]), memoryview(await request.body()))
-        found = asked(parsed(head), rest)
+        found = parse_request(parse_object(head), rest)
         results = await self._batcher(found.inputs, outputs=found.outputs, **options_of(found))
-        text, length = answered(self._loaded.name, "1", found, results)
+        text, length = answer_body(self._loaded.name, "1", found, results)
         return text.whole() if isinstance(text, Parts) else text, length

@@ -66,7 +66,7 @@ class WorkRouter(RequestRouter):
     def _count(self, request: Any, replica: Any, pending: Any) -> None:
         key = request.metadata.internal_request_id
         known = self._sent.get(key)
-        work = self._predicted(request) if known is None else known.work
+        work = self._predict_seconds(request) if known is None else known.work
         self._sent[key] = _Sent(replica, work, pending)
 
     def _work(self) -> dict[Any, float]:
@@ -79,7 +79,7 @@ class WorkRouter(RequestRouter):
             found[sent.replica] = found.get(sent.replica, 0.0) + sent.work
         return found
 
-    def _predicted(self, request: Any) -> float:
+    def _predict_seconds(self, request: Any) -> float:
         given = request.args[0] if request.args else request.kwargs.get("given")
         scope = getattr(given, "_asgi_scope", None) or getattr(given, "scope", None)
         if scope is not None:

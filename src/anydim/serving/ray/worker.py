@@ -113,7 +113,7 @@ class Worker:
                 given, own = self._read(item)
             except UserError as error:
                 if not self._task.skip_errors:
-                    raise _named(error, chunk.first + number) from None
+                    raise _error_of_item(error, chunk.first + number) from None
                 given, own = error, 0
             if items and (bytes + own > self._share or len(items) >= WINDOW):
                 yield items, inputs
@@ -136,7 +136,7 @@ class Worker:
             }
         found = self._form.read(given, task.outputs)
         own = found.input_bytes + found.output_bytes
-        arena, inputs, outputs = self._form.costs.taken(found.sizes)
+        arena, inputs, outputs = self._form.costs.bytes_of_call(found.sizes)
         most = max(own, arena + inputs + outputs)
         if most > self._share:
             raise MemoryLimitError(
@@ -150,7 +150,7 @@ class Worker:
         found = list(inputs)
         there = [number for number, each in enumerate(inputs) if not isinstance(each, UserError)]
         try:
-            results: list[Any] = self._mapped([inputs[number] for number in there])
+            results: list[Any] = self._map([inputs[number] for number in there])
         except UserError:
             if not self._task.skip_errors:
                 raise
@@ -159,13 +159,13 @@ class Worker:
             found[number] = result
         return found
 
-    def _mapped(self, inputs: list[Any]) -> list[Any]:
+    def _map(self, inputs: list[Any]) -> list[Any]:
         outputs, share = list(self._task.outputs), self._share
         return list(self._model.map(inputs, share, outputs=outputs, window=WINDOW))
 
     def _alone(self, given: Any) -> Any:
         try:
-            return self._mapped([given])[0]
+            return self._map([given])[0]
         except UserError as error:
             return error
 
@@ -214,6 +214,6 @@ def _array(name: str, value: Any, dtype: numpy.dtype) -> numpy.ndarray:
     return made
 
 
-def _named(error: UserError, number: int) -> UserError:
+def _error_of_item(error: UserError, number: int) -> UserError:
     """The error with the number of its item."""
     return type(error)(f"item {number}: {error.problem}", error.hint)

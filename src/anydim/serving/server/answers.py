@@ -39,14 +39,14 @@ Answer = tuple[int, bytes | Parts, Headers]
 """Status, body and headers."""
 
 
-def written(value: Any) -> bytes:
+def json_of(value: Any) -> bytes:
     """A value as JSON."""
     return _ENCODER.encode(value).encode()
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:
     """An answer of JSON."""
-    return status, written(value), [JSON]
+    return status, json_of(value), [JSON]
 
 
 def plain(array: numpy.ndarray) -> numpy.ndarray:
@@ -61,7 +61,7 @@ def elements(array: numpy.ndarray) -> Iterator[bytes]:
     """The elements of an array as JSON, without brackets, in pieces."""
     flat = plain(array)
     for begin in range(0, flat.size, NUMBERS):
-        piece = written(flat[begin : begin + NUMBERS].tolist())[1:-1]
+        piece = json_of(flat[begin : begin + NUMBERS].tolist())[1:-1]
         yield b"," + piece if begin else piece
 
 
@@ -73,7 +73,7 @@ async def answer(send: Send, given: Answer, scope: Scope) -> None:
     """
     status, body, headers = given
     if isinstance(body, Parts):
-        size, parts = await _measured(body, is_old(scope))
+        size, parts = await _size_of_body(body, is_old(scope))
     else:
         size, parts = len(body), (body,)
     if size is not None:
@@ -92,7 +92,9 @@ async def answer(send: Send, given: Answer, scope: Scope) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-async def _measured(body: Parts, is_whole: bool) -> tuple[int | None, Iterable[bytes | memoryview]]:
+async def _size_of_body(
+    body: Parts, is_whole: bool
+) -> tuple[int | None, Iterable[bytes | memoryview]]:
     """The size of a body, None if that is unknown, above `PIECE` and not `is_whole`; its parts."""
     if body.size is not None:
         return body.size, body.parts()
@@ -114,7 +116,7 @@ def is_old(scope: Scope) -> bool:
     return scope.get("http_version") == "1.0"
 
 
-def undivided(send: Send) -> Send:
+def without_chunks(send: Send) -> Send:
     """Send for a client that reads no chunks: an answer without a length, which is a stream of
     events, is sent when all of it is there, with its length."""
     start: list[Message] = []

@@ -13,12 +13,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from anydim.base.errors import OptionError, UserError
-from anydim.serving.server.answers import is_old, undivided
+from anydim.serving.server.answers import is_old, without_chunks
 from anydim.serving.server.asgi import Gone, Receive, Scope, Send
 from anydim.serving.server.completions import Completions
 from anydim.serving.server.embeddings import Embeddings, Tokenizers, failure
 from anydim.serving.server.history import History
-from anydim.serving.server.json_bodies import parsed
+from anydim.serving.server.json_bodies import parse_object
 from anydim.serving.server.model_reports import configuration_of, statistics_of
 from anydim.serving.server.repository import check_load, unknown
 from anydim.serving.server.rest import Body, Infer, names_of
@@ -33,18 +33,18 @@ def application(state: State, tokenizers: Tokenizers, history: History) -> App:
     """The application of a server. Inference does not pass the router, which takes a tenth of a
     millisecond once a call has emptied the caches of the processor."""
     infer = Infer(state)
-    others = _routed(state, tokenizers, history, infer)
+    others = _make_routes(state, tokenizers, history, infer)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if is_old(scope):
-            send = undivided(send)
+            send = without_chunks(send)
         is_infer = scope.get("method") == "POST" and names_of(scope["path"]) is not None
         await (infer if is_infer else others)(scope, receive, send)
 
     return app
 
 
-def _routed(state: State, tokenizers: Tokenizers, history: History, infer: Infer) -> Starlette:
+def _make_routes(state: State, tokenizers: Tokenizers, history: History, infer: Infer) -> Starlette:
     routes: list[BaseRoute] = [
         Route("/v2/models/{name}/infer", infer, methods=["POST"]),
         Route("/v2/models/{name}/versions/{version}/infer", infer, methods=["POST"]),
@@ -54,15 +54,15 @@ def _routed(state: State, tokenizers: Tokenizers, history: History, infer: Infer
         *(Route(path, endpoint, methods=["POST"]) for path, endpoint in _writes(state).items()),
     ]
     return Starlette(routes=routes, exception_handlers={
-        UserError: _failed, Gone: _left, 404: _missing, 405: _no_method,
+        UserError: _answer_error, Gone: _answer_disconnect, 404: _missing, 405: _no_method,
     })  # fmt: skip
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _answer_error(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": text_of(error)}, status_of(error))
 
 
-async def _left(request: Request, error: Exception) -> Response:
+async def _answer_disconnect(request: Request, error: Exception) -> Response:
     return Response(status_code=400)  # the client has left
 
 
@@ -98,21 +98,23 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
         return JSONResponse({"ready": state.is_ready}, 200 if state.is_ready else 503)
 
     async def model(request: Request) -> Response:
-        return JSONResponse(metadata_of(_loaded(state, request)))
+        return JSONResponse(metadata_of(_load_model(state, request)))
 
     async def configuration(request: Request) -> Response:
-        return JSONResponse(configuration_of(_loaded(state, request)))
+        return JSONResponse(configuration_of(_load_model(state, request)))
 
     async def statistics(request: Request) -> Response:
         known = (
-            [_loaded(state, request)] if request.path_params else state.repository.loaded.values()
+            [_load_model(state, request)]
+            if request.path_params
+            else state.repository.loaded.values()
         )
         engine = state.batcher.engine
         return JSONResponse({"model_stats": [statistics_of(each, engine) for each in known]})
 
     async def model_ready(request: Request) -> Response:
         try:
-            _loaded(state, request)
+            _load_model(state, request)
         except OptionError as error:
             return JSONResponse({"ready": False, "error": text_of(error)}, 404)
         return JSONResponse({"ready": True})
@@ -144,7 +146,7 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
     }  # fmt: skip
 
 
-def _loaded(state: State, request: Request) -> Any:
+def _load_model(state: State, request: Request) -> Any:
     known = request.path_params
     return state.repository.find(known["name"], known.get("version", ""))
 
@@ -179,6 +181,6 @@ async def _body(state: State, request: Request) -> Mapping[str, Any]:
     body = Body(state, request.scope, most=_MOST_NAMES)
     try:
         text = await body.read(request.receive)
-        return parsed(text) if text else {}
+        return parse_object(text) if text else {}
     finally:
         body.free()

@@ -39,7 +39,9 @@ def is_gone(scope: Scope) -> bool:
     return client is not None and client.is_gone
 
 
-def watched(scope: Scope, receive: Receive, gone: Callable[[], None]) -> Callable[[], object]:
+def watch_disconnect(
+    scope: Scope, receive: Receive, gone: Callable[[], None]
+) -> Callable[[], object]:
     """Register a disconnect callback; returns its unregister function.
 
     `gone` is called at once if the client has gone already. Connections without a `Client` take a
@@ -51,12 +53,12 @@ def watched(scope: Scope, receive: Receive, gone: Callable[[], None]) -> Callabl
         if client.is_gone:
             gone()
         return partial(client.callbacks.discard, gone)
-    watch = asyncio.ensure_future(_left(receive))
+    watch = asyncio.ensure_future(_wait_for_disconnect(receive))
     watch.add_done_callback(lambda task: None if task.cancelled() else gone())
     return watch.cancel
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     """Wait until the client goes away."""
     with suppress(Exception):
         while (await receive())["type"] != "http.disconnect":

@@ -147,7 +147,7 @@ class Clients:
             each.due = self._now() + PATIENCE
             self._arriving.add(each)
 
-    def arrived(self, each: Connection, bytes: int) -> None:
+    def count_arrived(self, each: Connection, bytes: int) -> None:
         """So much of its body has arrived."""
         each.due = min(each.due + bytes / LEAST_RATE, self._now() + PATIENCE)
 

@@ -14,10 +14,10 @@ from typing import Any
 
 from anydim.base.errors import InputError, UserError
 from anydim.serving.server.answers import answer, json_answer
-from anydim.serving.server.asgi import Gone, Receive, Scope, Send, watched
+from anydim.serving.server.asgi import Gone, Receive, Scope, Send, watch_disconnect
 from anydim.serving.server.decoders import Generation, find, generation_of
-from anydim.serving.server.embeddings import Tokenizers, failed, failure, is_tokens
-from anydim.serving.server.json_bodies import parsed
+from anydim.serving.server.embeddings import Tokenizers, answer_of_error, failure, is_tokens
+from anydim.serving.server.json_bodies import parse_object
 from anydim.serving.server.pieces import Pieces
 from anydim.serving.server.rest import LONG_TEXT, MOST_TEXT, Body, aside
 from anydim.serving.server.state import State
@@ -46,7 +46,7 @@ class Completions:
         try:
             body = Body(self._state, scope, most=MOST_TEXT)
             text = await body.read(receive)
-            head = parsed(text)
+            head = parse_object(text)
             begin = partial(_Sequences, self._state, self._tokenizers, head)
             made = await aside(len(text) > LONG_TEXT, begin)
             events = made.events(scope, receive)
@@ -58,7 +58,7 @@ class Completions:
             pass
         except Exception as error:
             self._log(error, scope)
-            await answer(send, failed(error), scope)
+            await answer(send, answer_of_error(error), scope)
         finally:
             if body is not None:
                 body.free()
@@ -115,7 +115,7 @@ class _Sequences:
     async def events(self, scope: Scope, receive: Receive) -> AsyncIterator[Event]:
         """What happens, as it happens. Raises the error of a sequence, or Gone."""
         loop, left_over = asyncio.get_running_loop(), len(self._prompts)
-        self._forget = watched(scope, receive, lambda: self._queue.put_nowait(Gone()))
+        self._forget = watch_disconnect(scope, receive, lambda: self._queue.put_nowait(Gone()))
         self._tasks = [
             loop.create_task(self._generate(number)) for number in range(len(self._prompts))
         ]

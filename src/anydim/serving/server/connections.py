@@ -75,7 +75,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: Any) -> None:
         """Wait for the first head, if there is room for the connection."""
-        self._ending = Ending(transport, self.loop, self._ended)
+        self._ending = Ending(transport, self.loop, self._discard_rest)
         super().connection_made(self._ending)  # type: ignore[arg-type]
         self._peer = Client()
         self._earlier: list[Any] = []  # cycles before the last one of a pipeline
@@ -153,7 +153,7 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             under_way.keep_alive = False
 
-    def _ended(self) -> None:
+    def _discard_rest(self) -> None:
         """Discard what the client sends behind the last answer, until it ends its half."""
         self._stop()
         self._unread, self._part = b"", _NOTHING
@@ -172,7 +172,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         """The client has it."""
-        self._sent()
+        self._after_answer()
         super().resume_writing()
         self._clients.count(self, self.held())
         if self.transport.is_closing() and self._timer is None:
@@ -217,7 +217,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
         self._beside = 0
         if self._timed == _BODY:
-            self._clients.arrived(self, len(body))
+            self._clients.count_arrived(self, len(body))
 
     def on_message_complete(self) -> None:
         """The request is complete."""
@@ -272,7 +272,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the timers, and call the disconnect callbacks."""
         self._stop()
-        self._sent()
+        self._after_answer()
         self._clients.leave(self)
         super().connection_lost(exc)
         for each in self._earlier:  # uvicorn tells the last one only
@@ -309,7 +309,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _sent(self) -> None:
+    def _after_answer(self) -> None:
         if self._sending is not None:
             self._sending.cancel()
             self._sending = None

@@ -22,13 +22,13 @@ from anydim.serving.server.answers import (
     answer,
     elements,
     json_answer,
-    written,
+    json_of,
 )
 from anydim.serving.server.asgi import Gone, Receive, Scope, Send
 from anydim.serving.server.decoders import ServedDecoder
-from anydim.serving.server.json_bodies import parsed
+from anydim.serving.server.json_bodies import parse_object
 from anydim.serving.server.repository import Loaded
-from anydim.serving.server.rest import LONG_TEXT, MOST_TEXT, Body, aside, awaited
+from anydim.serving.server.rest import LONG_TEXT, MOST_TEXT, Body, aside, wait_for_results
 from anydim.serving.server.state import State, status_of, text_of
 
 MOST_TEXTS = 2048  # of a request
@@ -103,14 +103,14 @@ class Embeddings:
             body = Body(state, scope, most=MOST_TEXT)
             text = await body.read(receive)
             is_long = len(text) > LONG_TEXT
-            given = await self._answer(parsed(text), is_long, requests, scope, receive)
+            given = await self._answer(parse_object(text), is_long, requests, scope, receive)
             await answer(send, given, scope)
         except Gone:
             pass
         except Exception as error:
             if not isinstance(error, UserError):
                 state.log.error("fault", exc_info=error, extra={"facts": {"path": scope["path"]}})
-            await answer(send, failed(error), scope)
+            await answer(send, answer_of_error(error), scope)
         finally:
             if body is not None:
                 body.free()
@@ -136,13 +136,13 @@ class Embeddings:
             submit = partial(self._submit, loaded, row, result)
             requests.append(await self._state.make_room(submit))
             if number == _OPEN:
-                found.append(await awaited(self._state, requests[0], scope, receive))
+                found.append(await wait_for_results(self._state, requests[0], scope, receive))
             elif number > _OPEN:
                 found.append(await outcome(requests[len(found)]))
             elif number % _SUBMITTED == 0:
                 await asyncio.sleep(0)
         if requests and not found:
-            found.append(await awaited(self._state, requests[0], scope, receive))
+            found.append(await wait_for_results(self._state, requests[0], scope, receive))
         found += await asyncio.gather(*map(outcome, requests[len(found) :]))
         vectors = [each[result] if is_pooled else each[result].mean(axis=0) for each in found]
         count = sum(map(len, rows))
@@ -220,7 +220,7 @@ def _document(
 ) -> Iterator[bytes]:
     """The JSON of an answer, in pieces."""
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    yield written({"object": "list", "model": model, "usage": usage})[:-1] + b',"data":['
+    yield json_of({"object": "list", "model": model, "usage": usage})[:-1] + b',"data":['
     for number, vector in enumerate(vectors):
         floats = vector.astype("<f4", copy=False)
         yield b'%s{"object":"embedding","index":%d,"embedding":' % (b"," if number else b"", number)
@@ -238,6 +238,6 @@ def failure(error: BaseException) -> dict[str, Any]:
     return {"error": {"message": text_of(error), "type": kind, "code": status, "param": None}}
 
 
-def failed(error: BaseException) -> Answer:
+def answer_of_error(error: BaseException) -> Answer:
     """The answer for an error."""
     return json_answer(failure(error), status_of(error))

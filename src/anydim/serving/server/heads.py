@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anydim.serving.server.json_bodies import parsed
+from anydim.serving.server.json_bodies import parse_object
 from anydim.serving.server.tensors import Asked, Row, arrays_of, asked_for, rows_of
 
 _LONGEST = 1 << 10  # bytes of a head that is kept
@@ -17,7 +17,7 @@ class Heads:
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[Sequence[Row], Asked]] = {}
 
-    def asked(self, text: memoryview, rest: memoryview) -> Asked:
+    def parse_request(self, text: memoryview, rest: memoryview) -> Asked:
         """A request of its JSON and the bytes behind it. Raises InputError."""
         key = bytes(text) if len(text) <= _LONGEST else b""
         known = self._known.get(key)
@@ -25,7 +25,7 @@ class Heads:
             rows, like = known
             return Asked(arrays_of(rows, rest), like.id, like.outputs, like.binary,
                          like.binary_default, like.parameters)  # fmt: skip
-        head = parsed(text)
+        head = parse_object(text)
         rows = rows_of(head)
         found = asked_for(head, arrays_of(rows, rest))
         if key and all(row.size is not None for row in rows):

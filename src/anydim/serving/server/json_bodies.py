@@ -33,7 +33,9 @@ _MOST_SHOWN = 40  # characters of a value in an error
 Convert = Callable[[Sequence[Any]], numpy.ndarray]
 
 
-def parsed(text: bytes | memoryview, lists: Mapping[str, Numbers] | None = None) -> dict[str, Any]:
+def parse_object(
+    text: bytes | memoryview, lists: Mapping[str, Numbers] | None = None
+) -> dict[str, Any]:
     """A JSON object; raises InputError for anything else. Strings that are keys of `lists` stand
     for these."""
 
@@ -144,7 +146,7 @@ def parsed_long(text: memoryview) -> dict[str, Any]:
         lists[key] = Numbers(text[start:end])
         begin = end
     kept.append(bytes(text[begin:]))
-    return parsed(b"".join(kept), lists)
+    return parse_object(b"".join(kept), lists)
 
 
 def _long_values(text: memoryview) -> Iterator[tuple[int, int]]:
@@ -152,7 +154,7 @@ def _long_values(text: memoryview) -> Iterator[tuple[int, int]]:
     marks = strings = rest = begin = 0
     before = 0  # the mark before
     while begin < len(text):
-        end = _found(_MARK, text, begin)
+        end = _find(_MARK, text, begin)
         found = _list_in(text, begin, end) if before == ord(":") else None
         if found is None:
             rest += end - begin
@@ -167,7 +169,7 @@ def _long_values(text: memoryview) -> Iterator[tuple[int, int]]:
                              "send tensors as binary data, or split the request")  # fmt: skip
 
 
-def _found(what: re.Pattern[bytes], text: memoryview, begin: int) -> int:
+def _find(what: re.Pattern[bytes], text: memoryview, begin: int) -> int:
     """Where a pattern is found; the end of the text if it is not."""
     for start in range(begin, len(text), _PIECE):
         found = what.search(text, start, start + _PIECE)
@@ -179,7 +181,7 @@ def _found(what: re.Pattern[bytes], text: memoryview, begin: int) -> int:
 def _end_of_string(text: memoryview, begin: int) -> int:
     """The end of a string that begins with its quote."""
     begin += 1
-    while (found := _found(_QUOTE, text, begin)) < len(text):
+    while (found := _find(_QUOTE, text, begin)) < len(text):
         if text[found] == ord('"'):
             return found + 1
         begin = found + 2
@@ -208,7 +210,7 @@ def kind_of(value: Any) -> str:
     return _KINDS[type(value)]
 
 
-def shown(value: Any) -> str:
+def short_json(value: Any) -> str:
     """A value of JSON, for errors: the text of a short one, the kind of others."""
     text = repr(value) if isinstance(value, (str, int, float)) else kind_of(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."

@@ -46,12 +46,12 @@ class LoadPlan:
     timeout: float
 
 
-def sent(plan: LoadPlan) -> list[Sent]:
+def send_plan(plan: LoadPlan) -> list[Sent]:
     """Send the requests of a plan; raises OptionError without a server or a model."""
-    return asyncio.run(_sent(plan))
+    return asyncio.run(_send_plan(plan))
 
 
-async def _sent(plan: LoadPlan) -> list[Sent]:
+async def _send_plan(plan: LoadPlan) -> list[Sent]:
     target = target_of(plan.url, plan.model or "")
     if plan.model is None:
         names = [each["id"] for each in (await fetch(target, "/v1/models"))["data"]]

@@ -20,7 +20,7 @@ _NS = 1_000_000_000  # in a second
 _PARTS = ("compute_input", "compute_output", "cache_hit", "cache_miss")  # that are not measured
 
 
-def described(row: Mapping[str, Any]) -> dict[str, Any]:
+def tensor_config(row: Mapping[str, Any]) -> dict[str, Any]:
     """A tensor as a configuration describes it."""
     kind = "STRING" if row["datatype"] == _STRINGS else row["datatype"]
     return {"name": row["name"], "data_type": f"TYPE_{kind}", "dims": row["shape"]}
@@ -32,11 +32,11 @@ def configuration_of(loaded: Loaded) -> dict[str, Any]:
     return {
         "name": loaded.name, "platform": "anydim", "backend": "anydim", "max_batch_size": 0,
         "version_policy": {"specific": {"versions": [loaded.version]}},
-        "input": [described(row) for row in inputs], "output": [described(row) for row in outputs],
+        "input": list(map(tensor_config, inputs)), "output": list(map(tensor_config, outputs)),
     }  # fmt: skip
 
 
-def numbered(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def tensor_messages(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Tensors of a configuration, as messages have them: types are numbers."""
     return [
         {**row, "data_type": _TYPES.index(str(row["data_type"]).removeprefix("TYPE_"))}

@@ -10,11 +10,11 @@ from typing import Any
 from anydim.base.errors import InputError, MemoryLimitError, UserError
 from anydim.serving.requests import Request
 from anydim.serving.server.answers import JSON, Answer, answer, json_answer
-from anydim.serving.server.asgi import Gone, Receive, Scope, Send, watched
+from anydim.serving.server.asgi import Gone, Receive, Scope, Send, watch_disconnect
 from anydim.serving.server.heads import Heads
-from anydim.serving.server.json_bodies import LONG, parsed_long, shown
+from anydim.serving.server.json_bodies import LONG, parsed_long, short_json
 from anydim.serving.server.state import Made, State, status_of, text_of
-from anydim.serving.server.tensors import Asked, answered, asked, is_long
+from anydim.serving.server.tensors import Asked, answer_body, is_long, parse_request
 
 JSON_FACTOR = 8  # bytes of memory that a byte of JSON takes while it is read
 _MOST_DIGITS = 19
@@ -138,11 +138,11 @@ def options_of(found: Asked) -> dict[str, Any]:
     priority, timeout = found.parameters.get("priority"), found.parameters.get("timeout")
     if priority is not None:
         if type(priority) is not int or abs(priority) >= 1 << 31:
-            raise InputError(f"'priority' is {shown(priority)}, expected an integer")
+            raise InputError(f"'priority' is {short_json(priority)}, expected an integer")
         options["priority"] = priority
     if timeout is not None:
         if type(timeout) is not int or not 0 < timeout < 1 << 53:
-            raise InputError(f"'timeout' is {shown(timeout)}, expected microseconds")
+            raise InputError(f"'timeout' is {short_json(timeout)}, expected microseconds")
         options["deadline"] = timeout / 1e6
     return options
 
@@ -152,7 +152,7 @@ async def aside(is_long: bool, work: Callable[[], Made]) -> Made:
     return await asyncio.to_thread(work) if is_long else work()
 
 
-async def awaited(state: State, request: Request, scope: Scope, receive: Receive) -> Any:
+async def wait_for_results(state: State, request: Request, scope: Scope, receive: Receive) -> Any:
     """The results of a request; cancels it if the client goes away."""
     outcome: asyncio.Future[Any] = request.future
     if outcome.done():
@@ -162,7 +162,7 @@ async def awaited(state: State, request: Request, scope: Scope, receive: Receive
         if not outcome.done():
             outcome.set_exception(Gone())
 
-    forget = watched(scope, receive, gone)
+    forget = watch_disconnect(scope, receive, gone)
     try:
         return await state.batcher.outcome(request)
     except Gone:
@@ -179,12 +179,12 @@ class Infer:
         self._state, self._heads = state, Heads()
         self._reads = asyncio.Lock()  # one long JSON at a time
 
-    async def _asked(self, head: memoryview, rest: memoryview) -> Asked:
+    async def _parse_request(self, head: memoryview, rest: memoryview) -> Asked:
         """A request of its JSON and of the bytes behind it. Raises InputError."""
         if len(head) <= LONG:
-            return self._heads.asked(head, rest)
+            return self._heads.parse_request(head, rest)
         async with self._reads:
-            return await asyncio.to_thread(lambda: asked(parsed_long(head), rest))
+            return await asyncio.to_thread(lambda: parse_request(parsed_long(head), rest))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -197,7 +197,7 @@ class Infer:
             head, rest = await body.split(await body.read(receive))
             if len(head) > _LONG_HEAD:
                 rest = memoryview(bytes(rest))
-            found = await self._asked(head, rest)
+            found = await self._parse_request(head, rest)
             body.free()  # its arrays count as the request's
             request = await state.make_room(partial(
                 state.batcher.submit, found.inputs, name, outputs=found.outputs, keep=1,
@@ -205,8 +205,8 @@ class Infer:
             ))  # fmt: skip
             found.inputs.clear()
             del head, rest
-            results = await awaited(state, request, scope, receive)
-            made = partial(answered, name, str(loaded.version), found, results)
+            results = await wait_for_results(state, request, scope, receive)
+            made = partial(answer_body, name, str(loaded.version), found, results)
             text, length = await aside(is_long(found, results), made)
             headers = [JSON]
             if length is not None:

@@ -15,7 +15,7 @@ from anydim.base.errors import InputError, UserError
 from anydim.serving.requests import Request
 from anydim.serving.server.decoders import generation_of
 from anydim.serving.server.messages import SERVICE, message
-from anydim.serving.server.model_reports import configuration_of, numbered, statistics_of
+from anydim.serving.server.model_reports import configuration_of, statistics_of, tensor_messages
 from anydim.serving.server.repository import check_load
 from anydim.serving.server.rest import options_of
 from anydim.serving.server.rpc_arrivals import LOOKAHEAD, STREAM, Arrivals, Parse, longest_message
@@ -75,14 +75,14 @@ class Service:
                      "RepositoryModelUnload"):  # fmt: skip
             parse = None if name in _EMPTY else message(f"{name}Request").FromString
             found[name] = grpc.stream_unary_rpc_method_handler(  # so that we read the message
-                self._guarded(getattr(self, name), parse), None, _serialized
+                self._guard_handler(getattr(self, name), parse), None, _serialize
             )
         found["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-            self.ModelStreamInfer, None, _serialized
+            self.ModelStreamInfer, None, _serialize
         )
         return grpc.method_handlers_generic_handler(SERVICE, found)
 
-    def _guarded(self, handler: Handler, parse: Parse | None) -> Handler:
+    def _guard_handler(self, handler: Handler, parse: Parse | None) -> Handler:
         """The handler, with errors as the protocol's codes. Without `parse`, its message is empty,
         and is not read."""
 
@@ -141,7 +141,7 @@ class Service:
 
     async def ModelConfig(self, request: Any, context: Any) -> Any:
         found = configuration_of(self._state.repository.find(request.name, request.version))
-        tensors = {key: numbered(found[key]) for key in ("input", "output")}
+        tensors = {key: tensor_messages(found[key]) for key in ("input", "output")}
         texts = {key: found[key] for key in ("name", "platform", "backend")}
         return self._made["ModelConfigResponse"](config={**texts, **tensors})
 
@@ -210,7 +210,7 @@ class Service:
         if request is None:
             return
         if request.model_name in self._state.decoders:
-            async for response in self._generated(request):
+            async for response in self._generate(request):
                 yield response
             return
         response = made()
@@ -230,7 +230,7 @@ class Service:
         finally:
             call.release()
 
-    async def _generated(self, request: Any) -> AsyncIterator[Any]:
+    async def _generate(self, request: Any) -> AsyncIterator[Any]:
         """A response for each token of a decoder, and an empty one that is the last."""
         made, response = self._made["ModelStreamInferResponse"], self._made["ModelInferResponse"]
         about = {"model_name": request.model_name, "id": request.id[:MOST_ID]}
@@ -268,7 +268,7 @@ def _failure(error: Exception) -> tuple[grpc.StatusCode, str]:
     return _CODES.get(status_of(error), grpc.StatusCode.INTERNAL), text_of(error)
 
 
-def _serialized(made: Any) -> bytes:
+def _serialize(made: Any) -> bytes:
     found: bytes = made.SerializeToString()
     return found
 

@@ -60,7 +60,7 @@ class _Reader:
         self.is_given_way = False
 
     def _total(self) -> int | None:
-        return None if self._connections is None else self._connections.received(self._peer)
+        return None if self._connections is None else self._connections.bytes_received(self._peer)
 
     def is_slow(self) -> bool:
         """Whether less has arrived than has to."""
@@ -117,7 +117,7 @@ class Arrivals:
         async with self._room(context) as reader:
             found = await _read(context, BODY_SECONDS, reader)
             self._arrived += len(found)
-            return _parsed(found, parse)
+            return _parse_message(found, parse)
 
     async def short(self, context: Any, parse: Parse) -> Any:
         """As `only`, for messages of at most `LOOKAHEAD` bytes, without waiting for room."""
@@ -126,7 +126,7 @@ class Arrivals:
             if len(found) > LOOKAHEAD:
                 raise InputError(f"the message has {len(found)} bytes, at most {LOOKAHEAD} of such "
                                  "a call are taken")  # fmt: skip
-            return _parsed(found, parse)
+            return _parse_message(found, parse)
 
     async def following(self, context: Any, parse: Parse) -> Any:
         """The next message of a stream, whose room it takes while it waits; None at its end. Raises
@@ -137,7 +137,7 @@ class Arrivals:
             if found is grpc.aio.EOF:
                 return None
             self._arrived += len(found)
-            return _parsed(found, parse)
+            return _parse_message(found, parse)
 
     async def _unless_stopping(self, context: Any, reader: _Reader) -> Any:
         """The next message of a stream. Raises BusyError once the server stops."""
@@ -223,7 +223,7 @@ async def _read(context: Any, seconds: float, reader: _Reader | None = None) -> 
     return found
 
 
-def _parsed(given: bytes, parse: Parse) -> Any:
+def _parse_message(given: bytes, parse: Parse) -> Any:
     try:
         return parse(given)
     except DecodeError:

@@ -67,7 +67,7 @@ class RpcConnections:
         for number in idle[: max(0, len(found) - most)]:
             _on(number, lambda each: each.shutdown(socket.SHUT_RDWR))
 
-    def received(self, peer: Peer) -> int | None:
+    def bytes_received(self, peer: Peer) -> int | None:
         """The bytes that a client has sent so far; None if the system does not tell."""
         number = self._number_of(peer)
         if number is None:

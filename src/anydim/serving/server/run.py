@@ -98,7 +98,7 @@ class _Served:
         """Load models, serve, and drain."""
         settings = self._settings
         self._check_options()
-        bound = _bound(settings.host, settings.port)
+        bound = _bind_sockets(settings.host, settings.port)
         self._load_all()
         decoders = {name: self._decoder(name, path) for name, path in settings.decoders.items()}
         if settings.grpc_port is not None:
@@ -142,13 +142,13 @@ class _Served:
         ):  # fmt: skip
             for name in named:
                 if name not in known:
-                    self._ignored(option, unknown(name, known))
+                    self._raise_or_log(option, unknown(name, known))
         paths = [str(source.versions[source.newest]) for source in sources.values()]
         if settings.dims and not settings.decoders and all(map(_is_saved, paths)):
-            self._ignored("--dim", OptionError("all models are saved, and it is for ONNX files",
-                                               "compile them with these bounds"))  # fmt: skip
+            problem = "all models are saved, and it is for ONNX files"
+            self._raise_or_log("--dim", OptionError(problem, "compile them with these bounds"))
 
-    def _ignored(self, option: str, error: OptionError) -> None:
+    def _raise_or_log(self, option: str, error: OptionError) -> None:
         """Raise an error of an option, or log it where it may be right later."""
         if not any(Path(word).is_dir() for word in self._settings.models):
             raise OptionError(f"{option}: {error.problem}", error.hint)
@@ -256,7 +256,7 @@ class _Served:
         form = form_of(model, self._settings.batch.get(name), name)
         before = engine.add(name, form)
         if before is not None:
-            engine.drained(before, STOP_SECONDS)
+            engine.wait_drained(before, STOP_SECONDS)
         self._tokenizers.forget(name)
         self._files[name] = form.constant_bytes
         self._share()
@@ -284,7 +284,7 @@ def _is_saved(path: str) -> bool:
     return is_saved(path) or path.endswith(SAVED)
 
 
-def _bound(host: str, port: int) -> list[socket.socket]:
+def _bind_sockets(host: str, port: int) -> list[socket.socket]:
     """A socket for each address of a host that this machine has, all with one port. None listens
     yet. Raises OptionError for a host without an address, or an address that cannot be bound."""
     made: list[socket.socket] = []

@@ -139,15 +139,15 @@ def tensors_of(loaded: Loaded) -> tuple[list[dict[str, Any]], list[dict[str, Any
     specs = {spec.name: spec for spec in (*model.inputs, *model.outputs)}
     given = model.input_names()
     masks = [name for name, port in ports.items() if port.ones and name not in given]
-    inputs = [_described(name, ports.get(name), specs) for name in (*given, *masks)]
+    inputs = [_tensor_row(name, ports.get(name), specs) for name in (*given, *masks)]
     outputs = [
-        _described(spec.key, ports.get(spec.key), {**specs, spec.key: spec})
+        _tensor_row(spec.key, ports.get(spec.key), {**specs, spec.key: spec})
         for spec in model.outputs
     ]
     return inputs, outputs
 
 
-def _described(
+def _tensor_row(
     name: str, port: RaggedPort | None, specs: Mapping[str, TensorSpec]
 ) -> dict[str, Any]:
     if port is None:

@@ -16,8 +16,8 @@ import numpy
 from anydim.base.dtypes import DType, bfloat16
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.serving.server.answers import NUMBERS, Parts, elements, plain, written
-from anydim.serving.server.json_bodies import Numbers, kind_of, shown, wrong_nesting
+from anydim.serving.server.answers import NUMBERS, Parts, elements, json_of, plain
+from anydim.serving.server.json_bodies import Numbers, kind_of, short_json, wrong_nesting
 
 MOST_AXES = 32
 MOST_SIZE = 1 << 31  # of an axis
@@ -82,14 +82,14 @@ def datatype(dtype: DType | numpy.dtype) -> str:
     return DATATYPES.get(str(found.name), str(found.name).upper())
 
 
-def asked(head: Mapping[str, Any], rest: memoryview) -> Asked:
+def parse_request(head: Mapping[str, Any], rest: memoryview) -> Asked:
     """A request of its JSON head, and of the bytes behind it. Raises InputError."""
     return asked_for(head, arrays_of(rows_of(head), rest))
 
 
 def rows_of(head: Mapping[str, Any]) -> tuple[Row, ...]:
     """The inputs that a head describes; raises InputError."""
-    rows = tuple(map(_described, _list(head, "inputs")))
+    rows = tuple(map(_read_row, _list(head, "inputs")))
     names = set[str]()
     for row in rows:
         if row.name in names:
@@ -135,7 +135,7 @@ def asked_for(head: Mapping[str, Any], inputs: dict[str, numpy.ndarray]) -> Aske
 
 
 def _wrong_size(where: str, size: Any, why: str) -> InputError:
-    return InputError(f"{where}: binary_data_size is {shown(size)}, {why}")
+    return InputError(f"{where}: binary_data_size is {short_json(size)}, {why}")
 
 
 def id_of(given: Any) -> str:
@@ -181,7 +181,7 @@ _REFUSED = {
 """What to do instead, by parameter."""
 
 
-def _described(row: Any) -> Row:
+def _read_row(row: Any) -> Row:
     if not isinstance(row, dict) or not isinstance(row.get("name"), str):
         raise InputError("an input has no name")
     where = f"input '{row['name']}'"
@@ -196,7 +196,7 @@ def dtype_of(where: str, name: Any) -> numpy.dtype:
     """The dtype of a datatype; raises InputError for others."""
     known = _NUMPY.get(name) if isinstance(name, str) else None
     if known is None:
-        raise InputError(f"{where}: datatype is {shown(name)}", f"known: {', '.join(_NUMPY)}")
+        raise InputError(f"{where}: datatype is {short_json(name)}", f"known: {', '.join(_NUMPY)}")
     return bfloat16.numpy if known == "bfloat16" else numpy.dtype(known)
 
 
@@ -206,7 +206,7 @@ def shape_of(where: str, given: Any) -> tuple[int, ...]:
         raise InputError(f"{where}: shape is no list of at most {MOST_AXES} sizes")
     for size in given:
         if type(size) is not int or not 0 <= size < MOST_SIZE:
-            raise InputError(f"{where}: {shown(size)} is no size",
+            raise InputError(f"{where}: {short_json(size)} is no size",
                              f"sizes are 0 to {MOST_SIZE - 1}")  # fmt: skip
     if math.prod(max(size, 1) for size in given) > MOST_ELEMENTS:
         raise InputError(f"{where}: {given} is no shape",
@@ -343,7 +343,7 @@ def _elements(where: str, dtype: numpy.dtype, data: Sequence[Any]) -> numpy.ndar
         return found.astype(dtype)
 
 
-def answered(
+def answer_body(
     model: str, version: str, asked: Asked, results: Mapping[str, Any]
 ) -> tuple[bytes | Parts, int | None]:
     """The body of an answer, and the length of its head; None if all of it is JSON. To find the
@@ -366,7 +366,7 @@ def answered(
             row["parameters"] = {"binary_data_size": len(part)}
             parts.append(part)
     if not is_long(asked, results):
-        text = written({**about, "outputs": [_with_data(*pair) for pair in rows]})
+        text = json_of({**about, "outputs": [_with_data(*pair) for pair in rows]})
         if not parts:
             return text, None
         return Parts(len(text) + sum(map(len, parts)), lambda: (text, *parts)), len(text)
@@ -397,7 +397,7 @@ def _head_of_bytes(
          "parameters": {"binary_data_size": size}}
         for name, dtype, shape, size in rows
     ]  # fmt: skip
-    return written({"model_name": model, "model_version": version, "outputs": outputs})
+    return json_of({"model_name": model, "model_version": version, "outputs": outputs})
 
 
 def is_long(asked: Asked, results: Mapping[str, Any]) -> bool:
@@ -416,9 +416,9 @@ def _head(
     about: Mapping[str, Any], rows: Sequence[tuple[Mapping[str, Any], Any]]
 ) -> Iterator[bytes]:
     """The JSON of an answer, in pieces; arrays of the rows are written as data."""
-    yield written(about)[:-1] + b',"outputs":['
+    yield json_of(about)[:-1] + b',"outputs":['
     for number, (row, array) in enumerate(rows):
-        text = (b"," if number else b"") + written(row)
+        text = (b"," if number else b"") + json_of(row)
         if array is None:
             yield text
             continue

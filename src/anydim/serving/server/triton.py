@@ -29,7 +29,7 @@ from typing import Any
 from anydim.base.errors import BusyError, OptionError, OutOfMemoryError, TimeLimitError, UserError
 from anydim.deploy.load import load
 from anydim.serving import Batcher
-from anydim.serving.server.model_reports import described
+from anydim.serving.server.model_reports import tensor_config
 from anydim.serving.server.repository import Loaded
 from anydim.serving.server.state import tensors_of, text_of
 
@@ -55,15 +55,15 @@ class _Model:
     @classmethod
     def auto_complete_config(cls, config: Any) -> Any:
         """Add the inputs and outputs of the saved model to a configuration without them."""
-        loaded = _loaded(cls.folder, {})
+        loaded = _load_only_model(cls.folder, {})
         inputs, outputs = tensors_of(loaded)
         needed = loaded.model.input_names()  # masks of padding may be left out
         config.set_max_batch_size(0)
         for row in inputs:
             is_optional = {} if row["name"] in needed else {"optional": True}
-            config.add_input({**described(row), **is_optional})
+            config.add_input({**tensor_config(row), **is_optional})
         for row in outputs:
-            config.add_output(described(row))
+            config.add_output(tensor_config(row))
         return config
 
     def initialize(self, args: Mapping[str, str]) -> None:
@@ -71,7 +71,7 @@ class _Model:
         self._utils: Any = import_module("triton_python_backend_utils")
         config = json.loads(args["model_config"])
         given = {name: each["string_value"] for name, each in config.get("parameters", {}).items()}
-        loaded = _loaded(self.folder, given)
+        loaded = _load_only_model(self.folder, given)
         self._inputs = [row["name"] for row in tensors_of(loaded)[0]]
         self._batcher = Batcher(
             {}, memory=given.get("memory", "1 GiB"), queue=int(given.get("queue", 1024))
@@ -116,7 +116,7 @@ class _Model:
         return utils.InferenceResponse(output_tensors=tensors)
 
 
-def _loaded(folder: Path, given: Mapping[str, str]) -> Loaded:
+def _load_only_model(folder: Path, given: Mapping[str, str]) -> Loaded:
     """The saved model of a folder; raises OptionError unless it is the only one."""
     files = sorted(folder.glob(f"*{_SUFFIX}"))
     if len(files) != 1:

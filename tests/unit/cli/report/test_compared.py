@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anydim.cli.report.compared import NodeTime, _nodes, compared, comparison
+from anydim.cli.report.compared import NodeTime, _nodes, comparison, match_nodes
 from anydim.runtime.clocked import Clocked
 from anydim.runtime.program.profile.profile import Profile, Timed
 from anydim.runtime.program.profile.trace import Trace
@@ -24,7 +24,7 @@ def test_by_name_and_by_what_ran_before() -> None:
         NodeTime("BiasGelu", "BiasGelu", 0.2), NodeTime("/b/Softmax/ScaleFusion_1", "Softmax", 0.4),
         NodeTime("/a/Add", "Add", 0.3),
     ]  # fmt: skip
-    rows = compared(PROFILE, nodes)
+    rows = match_nodes(PROFILE, nodes)
     assert [row.launch and row.launch.kernel for row in rows] == ["kernel1", "kernel0", None]
     assert [round(row.seconds, 6) for row in rows] == [0.4, 0.6, 0.01]
     text = comparison(PROFILE, rows)

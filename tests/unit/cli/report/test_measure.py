@@ -11,17 +11,17 @@ import pytest
 
 from anydim.cli.report.measure import (
     Timings,
-    interleaved,
     largest_difference,
     median_ratio,
     quiet_collector,
-    streamed,
+    time_interleaved,
+    time_stream,
 )
 
 
 def test_callables_take_turns_in_both_orders() -> None:
     calls: list[str] = []
-    interleaved({n: lambda n=n: calls.append(n) for n in "ab"}, rounds=4, seconds=1e-6)
+    time_interleaved({n: lambda n=n: calls.append(n) for n in "ab"}, rounds=4, seconds=1e-6)
     assert "".join(calls) == "ab" + "ab" + "ba" + "ab" + "ba"
 
 
@@ -32,7 +32,7 @@ def test_a_ratio_is_taken_within_its_round() -> None:
 
 
 def test_times_are_seconds() -> None:
-    times = interleaved({"nap": lambda: time.sleep(0.01)}, rounds=2, seconds=0.05)
+    times = time_interleaved({"nap": lambda: time.sleep(0.01)}, rounds=2, seconds=0.05)
     assert 0.01 <= times.median("nap") < 10  # milliseconds would be 10 or more
 
 
@@ -40,12 +40,12 @@ def test_a_stream_meets_every_engine_once() -> None:
     seen: list[tuple[str, int]] = []
     engines = {name: lambda item, name=name: seen.append((name, item)) for name in "ab"}
     told: list[tuple[int, int]] = []
-    seconds = streamed(engines, range(5), block=2, advance=lambda *at: told.append(at))
+    seconds = time_stream(engines, range(5), block=2, advance=lambda *at: told.append(at))
     assert [item for name, item in seen if name == "a"] == [0, 1, 2, 3, 4]
     assert [name for name, _ in seen] == list("aabbbbaaab")
     assert {name: len(times) for name, times in seconds.items()} == {"a": 5, "b": 5}
     assert told == [(2, 5), (4, 5), (5, 5)]
-    assert streamed(engines, []) == {"a": [], "b": []}
+    assert time_stream(engines, []) == {"a": [], "b": []}
 
 
 def test_the_collector_comes_back() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import anydim as ad
 from anydim.cli.report import plot_page
-from anydim.cli.report.pages import framed
+from anydim.cli.report.pages import frame_page
 from anydim.cli.report.trace_page import page
 from anydim.runtime.program.memory_map import arena
 from tests.browser import looked_at
@@ -53,7 +53,7 @@ def test_tables_of_a_notebook_have_its_colours(tmp_path: Path, width: int, dark:
         model.profile(n=64, repeat=2),
         model.trace(n=64),
     )
-    file.write_text(framed("cells", "", (each._repr_html_() for each in cells)), "utf-8")
+    file.write_text(frame_page("cells", "", (each._repr_html_() for each in cells)), "utf-8")
     ink = "getComputedStyle(document.querySelector('td')).color"
     asked = f"[document.querySelectorAll('table').length, {ink} == {BODY}.color, {DARK}]"
     seen = looked_at(file, tmp_path / "page.png", width, dark, asked)

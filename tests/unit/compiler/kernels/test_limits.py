@@ -119,7 +119,7 @@ def test_calibration_keeps_limits_for_later_compilations(
     monkeypatch.setattr(calibration, "_ROUNDS", 1)
     with settings.override(cache_dir=str(tmp_path)):
         assert limits_text() == ""
-        found = calibration.calibrated()
+        found = calibration.calibrate_machine()
         assert {each.name for each in found} >= {"few_byte_rows", "merged_window_rows", "part_work"}
         assert all(each.found >= 1 and 0 <= each.saved < 1 for each in found)
         own = parse_limits(limits_text())
@@ -130,7 +130,7 @@ def test_calibration_keeps_limits_for_later_compilations(
     with settings.override(use_cache=False):
         assert limits_path() is None
         with pytest.raises(OptionError, match="the cache is off"):
-            calibration.calibrated()
+            calibration.calibrate_machine()
 
 
 def test_results_do_not_depend_on_limits() -> None:

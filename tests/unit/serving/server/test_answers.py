@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from anydim.serving.server.answers import PIECE, Parts, answer, undivided
+from anydim.serving.server.answers import PIECE, Parts, answer, without_chunks
 from anydim.serving.server.state import status_of, text_of
 
 
@@ -55,7 +55,7 @@ def test_events_for_old_clients_have_a_length(headers: list[Any], bodies: list[b
     messages: list[Any] = []
 
     async def run() -> None:
-        send = undivided(keep)
+        send = without_chunks(keep)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         for number, body in enumerate(bodies, 1):
             is_more = number < len(bodies)

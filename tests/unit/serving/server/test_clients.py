@@ -69,10 +69,10 @@ def test_a_body_that_arrives_slowly_gives_way_and_a_fast_one_does_not() -> None:
     while now[0] < clients.PATIENCE:
         assert not made.give_way()
         now[0] += 0.5
-        made.arrived(fast, clients.LEAST_RATE)
-        made.arrived(slow, 1)
+        made.count_arrived(fast, clients.LEAST_RATE)
+        made.count_arrived(slow, 1)
     now[0] += 0.5
-    made.arrived(fast, clients.LEAST_RATE)
+    made.count_arrived(fast, clients.LEAST_RATE)
     assert made.enter(Each()) and slow.is_closed and not fast.is_closed
     now[0] += 10.0  # bytes do not count for later than `PATIENCE`
     assert made.give_way() and fast.is_closed and not made.give_way()
@@ -129,7 +129,7 @@ def test_random_connections_stay_within_the_limits() -> None:
                 made.work(each)
                 made.arrive(each)
             elif what == 4:
-                made.arrived(each, int(random.integers(1, 1 << 16)))
+                made.count_arrived(each, int(random.integers(1, 1 << 16)))
             else:
                 each.bytes = CONNECTION + int(random.integers(1 << 17))
                 made.count(each, each.bytes)
@@ -245,7 +245,7 @@ def test_idle_connections_over_grpc_close_but_those_with_calls(
     assert sum(closed) == 2 and not closed[0]
     client, server = made()
     peer = client.getsockname()[:2]
-    assert found.received(peer) == 0
+    assert found.bytes_received(peer) == 0
     client.sendall(b"12345")
-    assert server.recv(5) == b"12345" and found.received(peer) == 5
-    assert found.received(("127.0.0.1", 1)) is None
+    assert server.recv(5) == b"12345" and found.bytes_received(peer) == 5
+    assert found.bytes_received(("127.0.0.1", 1)) is None

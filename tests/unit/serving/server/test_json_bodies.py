@@ -15,8 +15,8 @@ import pytest
 
 from anydim.base.errors import InputError
 from anydim.serving.server import json_bodies
-from anydim.serving.server.json_bodies import Numbers, parsed, parsed_long
-from anydim.serving.server.tensors import asked
+from anydim.serving.server.json_bodies import Numbers, parse_object, parsed_long
+from anydim.serving.server.tensors import parse_request
 
 NOTHING = memoryview(b"")
 VALUES: dict[str, list[Any]] = {
@@ -36,7 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def outcome(read: Any, text: bytes) -> Any:
     """The arrays of a request, or None for an error."""
     try:
-        found = asked(read(memoryview(text)), NOTHING)
+        found = parse_request(read(memoryview(text)), NOTHING)
     except InputError:
         return None
     return found.id, found.outputs, found.parameters, {
@@ -66,7 +66,7 @@ def test_long_json_is_read_as_short_json() -> None:
     for _ in range(400):
         indent, between = random.choice([None, 1]), random.choice([",", " ,\n"])
         text = json.dumps(request(random), indent=indent, separators=(between, " : ")).encode()
-        expected = outcome(parsed, text)
+        expected = outcome(parse_object, text)
         assert outcome(parsed_long, text) == expected, text
         done += expected is not None
     assert done > 300
@@ -84,7 +84,7 @@ def test_malformed_long_json_is_refused_as_short_json_is() -> None:
             data[place] = int(random.choice(np.frombuffer(b'[],:{}"0 -n', np.uint8)))
         else:
             data[place:place] = data[place : place + 5]
-        expected, found = outcome(parsed, bytes(data)), outcome(parsed_long, bytes(data))
+        expected, found = outcome(parse_object, bytes(data)), outcome(parsed_long, bytes(data))
         assert found == expected, bytes(data)
         refused += found is None
     assert 500 < refused < 1900
@@ -102,7 +102,7 @@ def test_a_wrong_long_list(data: str, why: str) -> None:
     text = '{"inputs":[{"name":"x","datatype":"INT64","shape":[2,2],"data":DATA}]}'
     text = text.replace("DATA", data)
     with pytest.raises(InputError, match=why):
-        asked(parsed_long(memoryview(text.encode())), NOTHING)
+        parse_request(parsed_long(memoryview(text.encode())), NOTHING)
 
 
 def of(datatype: str, shape: Any, data: str) -> bytes:
@@ -130,7 +130,7 @@ def test_short_and_long_lists_have_the_same_elements(
 ) -> None:
     for padding in ("", " " * 60):
         text = of(datatype, shape, data.replace("[", "[" + padding, 1))
-        found = [outcome(read, text) for read in (parsed, parsed_long)]
+        found = [outcome(read, text) for read in (parse_object, parsed_long)]
         assert found[0] == found[1]
         assert (found[0] is None) == (expected is None)
         if expected is not None:
@@ -145,7 +145,7 @@ def test_elements_of_unlike_types_take_no_memory_for_the_longest(element: str) -
     tracemalloc.start()
     try:
         with pytest.raises(InputError, match=r"a string, INT64|nested"):
-            asked(parsed(of("INT64", [5001], data)), NOTHING)
+            parse_request(parse_object(of("INT64", [5001], data)), NOTHING)
         assert tracemalloc.get_traced_memory()[1] < 2 << 20
     finally:
         tracemalloc.stop()
@@ -158,7 +158,7 @@ def test_the_structure_of_a_long_shape_takes_no_memory(monkeypatch: pytest.Monke
     tracemalloc.start()
     try:
         with pytest.raises(InputError, match="not nested"):
-            asked(parsed_long(text), NOTHING)
+            parse_request(parsed_long(text), NOTHING)
         assert tracemalloc.get_traced_memory()[1] < 8 * len(text)  # `JSON_FACTOR`
     finally:
         tracemalloc.stop()
@@ -171,17 +171,17 @@ def test_the_structure_of_a_long_shape_takes_no_memory(monkeypatch: pytest.Monke
 def test_a_long_list_in_another_field_is_a_list(key: str, said: str) -> None:
     row = {"name": "x", "datatype": "INT64", "shape": [1], "data": [1]}
     text = json.dumps({key: [1] * 60, "inputs": [row]}).encode()
-    for read in (parsed, parsed_long):
+    for read in (parse_object, parsed_long):
         with pytest.raises(InputError, match=said):
-            asked(read(memoryview(text)), NOTHING)
+            parse_request(read(memoryview(text)), NOTHING)
 
 
-@pytest.mark.parametrize("read", (parsed, parsed_long))
+@pytest.mark.parametrize("read", (parse_object, parsed_long))
 def test_a_long_integer_has_too_many_digits(monkeypatch: pytest.MonkeyPatch, read: Any) -> None:
     monkeypatch.setattr(json_bodies, "_PIECE", 1 << 13)
     text = of("INT64", [2], "[1," + "1" * 5000 + "]")
     with pytest.raises(InputError, match="an integer has too many digits"):
-        asked(read(memoryview(text)), NOTHING)
+        parse_request(read(memoryview(text)), NOTHING)
 
 
 @pytest.mark.parametrize(("given", "expected"), (
@@ -191,9 +191,9 @@ def test_an_id_is_a_string_or_a_number(given: Any, expected: str | None) -> None
     text = json.dumps({"id": given, "inputs": []}).encode()
     if expected is None:
         with pytest.raises(InputError, match="'id' is"):
-            asked(parsed(text), NOTHING)
+            parse_request(parse_object(text), NOTHING)
     else:
-        assert asked(parsed(text), NOTHING).id == expected
+        assert parse_request(parse_object(text), NOTHING).id == expected
 
 
 def test_a_list_is_kept_for_later_only_as_a_value_of_an_object(
@@ -225,7 +225,7 @@ def test_reading_long_json_leaves_the_interpreter_to_other_threads(
     ]}).encode()  # fmt: skip
     found: list[Any] = []
     thread = threading.Thread(
-        target=lambda: found.append(asked(parsed_long(memoryview(text)), NOTHING))
+        target=lambda: found.append(parse_request(parsed_long(memoryview(text)), NOTHING))
     )
     before, turns = sys.getswitchinterval(), 0
     sys.setswitchinterval(5e-4)

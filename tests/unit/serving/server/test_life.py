@@ -272,7 +272,7 @@ def test_answers_do_not_wait_for_acknowledgements() -> None:
             found.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
             writer.close()
 
-        (made,) = run._bound("127.0.0.1", 0)
+        (made,) = run._bind_sockets("127.0.0.1", 0)
         with made as bound:
             server = await asyncio.start_server(connected, sock=bound)
             reader, writer = await asyncio.open_connection(*bound.getsockname())
@@ -285,9 +285,9 @@ def test_answers_do_not_wait_for_acknowledgements() -> None:
 
 
 def test_two_servers_that_start_together() -> None:
-    (first,) = run._bound("127.0.0.1", 0)
+    (first,) = run._bind_sockets("127.0.0.1", 0)
     port = first.getsockname()[1]
-    second = run._bound("127.0.0.1", port)  # before the first one listens
+    second = run._bind_sockets("127.0.0.1", port)  # before the first one listens
     settings: Any = SimpleNamespace(host="127.0.0.1", port=port, queue=1)
     with first:
         first.listen()
@@ -313,21 +313,21 @@ def resolved(addresses: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_all_addresses_of_a_host_are_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     resolved(ADDRESSES, monkeypatch)
-    made = run._bound("several", 0)
+    made = run._bind_sockets("several", 0)
     names = [each.getsockname() for each in made]
     assert [host for host, _ in names] == ["127.0.0.1", "127.0.0.2"]
     assert len({port for _, port in names}) == 1
     made[1].listen()
     made[0].close()
     with pytest.raises(ad.OptionError, match=r"several, port .* Address already in use"):
-        run._bound("several", names[0][1])
+        run._bind_sockets("several", names[0][1])
     made[1].close()
-    again = run._bound("several", names[0][1])  # the error left no socket behind
+    again = run._bind_sockets("several", names[0][1])  # the error left no socket behind
     for each in again:
         each.close()
     resolved(ADDRESSES[3:], monkeypatch)
     with pytest.raises(ad.OptionError, match="Cannot assign requested address"):
-        run._bound("none", 0)
+        run._bind_sockets("none", 0)
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6")

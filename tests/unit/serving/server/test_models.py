@@ -18,7 +18,7 @@ import anydim as ad
 from anydim.base.dtypes import bfloat16
 from anydim.serving.server.answers import elements
 from anydim.serving.server.arrivals import Target, request_bytes
-from anydim.serving.server.tensors import asked
+from anydim.serving.server.tensors import parse_request
 from tests.unit.serving.server.running import SOURCE, running
 
 for _package in ("starlette", "uvicorn", "httptools", "grpc", "google.protobuf"):
@@ -164,7 +164,7 @@ def test_parameters_that_change_results_are_refused(server: Any, name: str) -> N
         status, found = server.json("POST", "/v2/models/FP32/infer", given)
         assert status == 400 and f"the parameter '{name}' is not supported" in found["error"]
         with pytest.raises(ad.InputError, match=name):
-            asked(given, memoryview(b""))
+            parse_request(given, memoryview(b""))
 
 
 def test_parameters_over_grpc_are_refused(server: Any) -> None:

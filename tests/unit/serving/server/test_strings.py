@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import anydim as ad
 from anydim.serving import Batcher
-from anydim.serving.server.tensors import MOST_STRINGS, asked, raw
+from anydim.serving.server.tensors import MOST_STRINGS, parse_request, raw
 from tests.unit.compiler.frontends.test_strings import WORDS, model
 from tests.unit.deploy.test_saved_strings import MODELS
 from tests.unit.serving.server.test_hostile import changed
@@ -42,7 +42,7 @@ def framed(texts: list[bytes]) -> bytes:
 def read(data: bytes, shape: list[int]) -> Any:
     row = {"name": "x", "datatype": "BYTES", "shape": shape,
            "parameters": {"binary_data_size": len(data)}}  # fmt: skip
-    return asked({"inputs": [row]}, memoryview(data)).inputs["x"]
+    return parse_request({"inputs": [row]}, memoryview(data)).inputs["x"]
 
 
 def test_bytes_of_strings_and_back() -> None:
@@ -73,7 +73,7 @@ def test_wrong_bytes(data: bytes, shape: list[int], said: str) -> None:
 def test_wrong_json(data: Any, shape: list[int], said: str) -> None:
     row = {"name": "x", "datatype": "BYTES", "shape": shape, "data": data}
     with pytest.raises(ad.InputError, match=said):
-        asked({"inputs": [row]}, memoryview(b""))
+        parse_request({"inputs": [row]}, memoryview(b""))
 
 
 def test_a_batcher_serves_a_model_with_strings() -> None:

@@ -39,7 +39,7 @@ class Costs:
         """Whether sizes bound the work of a call, and enough calls were measured."""
         return self.work.is_bounded and self._calls >= _FIRST
 
-    def taken(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
+    def bytes_of_call(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
         """Bytes of the arena, of inputs and of outputs of a call."""
         key = tuple(sizes.values())
         found = self._bytes.get(key)
@@ -52,7 +52,7 @@ class Costs:
             found = self._bytes[key] = arena, inputs, outputs
         return found
 
-    def predicted(self, sizes: Mapping[str, int]) -> float:
+    def predict_seconds(self, sizes: Mapping[str, int]) -> float:
         """Seconds of a call at the rates of the reference machine."""
         key = tuple(sizes.values())
         found = self._seconds.get(key)
@@ -64,7 +64,7 @@ class Costs:
             self._seconds[key] = found
         return found
 
-    def predict(self, columns: Mapping[str, Sequence[int]]) -> None:
+    def predict_many(self, columns: Mapping[str, Sequence[int]]) -> None:
         """Predict many calls at once, by the values of each dim in their order."""
         sizes = {name: numpy.array(column) for name, column in columns.items()}
         seconds = Rates().serial(self.work.at(sizes), self._threads).tolist()

@@ -162,7 +162,7 @@ class Windows:
             if len(self._within_bounds) >= _KNOWN:
                 self._within_bounds.clear()
             self._within_bounds.add(key)
-        parts = dict(zip(("arena", "inputs", "outputs"), self.costs.taken(sizes)))
+        parts = dict(zip(("arena", "inputs", "outputs"), self.costs.bytes_of_call(sizes)))
         arena, needed = parts["arena"], sum(parts.values())
         if arena > self.executable.most_bytes:
             return MemoryLimitError(
@@ -195,7 +195,7 @@ class Windows:
 
     def _make_room(self, sizes: Mapping[str, int], limit: int) -> None:
         """Free cached memory if it and this call would exceed the limit."""
-        held, (arena, *others) = self.executable.arena_bytes, self.costs.taken(sizes)
+        held, (arena, *others) = self.executable.arena_bytes, self.costs.bytes_of_call(sizes)
         after = max(held, arena) if self._is_straight else held + arena  # parts grow separately
         if after > arena and after + sum(others) > limit:
             self.executable.trim()

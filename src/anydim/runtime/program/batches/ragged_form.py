@@ -209,7 +209,7 @@ class RaggedForm:
             name: [content.given.get(name, size) for size in sizes]
             for name, sizes in content.lengths.items()
         }
-        return self.costs.taken(self._sizes(lengths, content.others))[2]
+        return self.costs.bytes_of_call(self._sizes(lengths, content.others))[2]
 
     def _facts(self, content: _Content) -> _Facts:
         """What the shapes of a request decide; raises InputError or DimError for wrong ones."""
@@ -230,7 +230,7 @@ class RaggedForm:
             tuple(others.items()), sizes, count, sum(lengths[self._first]),
             sum(self._own(row, others) for row in zip(*lengths.values())),
             sum(array.nbytes for array in (*arrays, *content.shared.values())),
-            self.costs.taken(sizes)[2], lengths, others,
+            self.costs.bytes_of_call(sizes)[2], lengths, others,
         )  # fmt: skip
 
     def _others(self, content: _Content) -> dict[str, int]:
@@ -252,7 +252,7 @@ class RaggedForm:
         if not self._is_predicted and not others:
             self._predict_lengths(row)
         lengths = {name: [size] for name, size in zip(self._packing.dims, row)}
-        alone = self.costs.predicted(self._sizes(lengths, others))
+        alone = self.costs.predict_seconds(self._sizes(lengths, others))
         return max(alone - self._nothing(others), 0.0)
 
     def _predict_lengths(self, row: tuple[int, ...]) -> None:
@@ -267,7 +267,7 @@ class RaggedForm:
         columns: dict[str, Sequence[int]] = {self.batch: [1] * count}
         columns.update(zip(self._table.totals, self._packing.counts(lengths, {})))
         columns.update(zip(self._table.longest, lengths.values()))
-        self.costs.predict(columns)
+        self.costs.predict_many(columns)
 
     def _nothing(self, others: Mapping[str, int]) -> float:
         """Predicted seconds of a call without rows."""
@@ -276,7 +276,7 @@ class RaggedForm:
         if found is None:
             none: dict[str, Sequence[int]] = {name: [] for name in self._packing.dims}
             sizes = {**self._sizes(none, others), **dict.fromkeys(self._table.longest, 0)}
-            found = self._empty[key] = self.costs.predicted(sizes)
+            found = self._empty[key] = self.costs.predict_seconds(sizes)
         return found
 
     def overhead(self, item: Item) -> float:
