@@ -609,7 +609,7 @@ def _operator_name(
     function: Function, count: int, names: tuple[str, ...], values: tuple[Any, ...]
 ) -> str:
     """The name of the operator of torch for a call with `count` arguments and these attributes."""
-    _, fixed, attributes, _ = function._sorted((None,) * count, dict(zip(names, values)))
+    _, fixed, attributes, _ = function._split_arguments((None,) * count, dict(zip(names, values)))
     if fixed is not None:
         raise OptionError(
             f"{function.definition.name} takes no fixed= as an operator of torch",

@@ -120,7 +120,7 @@ class Derivative(Shown):
             named.pop(f"d{name}") for name in definition.results
             if f"d{name}" in named and f"d{name}" not in taken
         ]  # fmt: skip
-        out, fixed, attributes, given = self._of._sorted(values[:count], named)
+        out, fixed, attributes, given = self._of._split_arguments(values[:count], named)
         if out is not None or fixed is not None:
             raise OptionError(f"{definition.name}.vjp takes neither out= nor fixed=")
         return given, [*values[count:], *last], attributes

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anydim.base import settings
@@ -121,25 +120,26 @@ class Model(Fitted, CallableProgram):
         Raises:
             OptionError: A processor is unknown, or the path cannot be written.
         """
+        from anydim.deploy.saved_adapters import members_of
+
         file = path_of("path", path)
         function_of("progress", progress)
         several = isinstance(targets, (list, tuple, set, frozenset))
         names = [text_of("target", name) for name in (targets if several else (targets,))]
         names = names if isinstance(targets, (str, list, tuple)) else sorted(names)
-        members = import_module("anydim.deploy.saved_adapters").members_of(self.adapter)
-        self._write(file, names, progress, members=members)
+        self._write(file, names, progress, members=members_of(self.adapter))
 
     def _write(
         self, path: str, names: Sequence[str] = (_HERE,), tell: CompileProgress | None = None,
         facts: Mapping[str, Any] | None = None, members: Sequence[Member] = (),
     ) -> None:  # fmt: skip
         """Save for these targets; `facts` go into the manifest. Raises the same as `save`."""
+        from anydim.deploy.archive import copy
+
         tell = tell or _quiet
         if self._kept is not None and set(names) == {_HERE} and not self.kept_bodies():
             with suppress(ArtefactError):  # damaged meanwhile: write it anew
-                import_module("anydim.deploy.archive").copy(
-                    self._kept, path, ("facts", "key"), facts, members
-                )
+                copy(self._kept, path, ("facts", "key"), facts, members)
                 tell(_HERE, 1, 1)
                 return
         with collector_paused():
@@ -149,9 +149,10 @@ class Model(Fitted, CallableProgram):
         self, path: str, names: Sequence[str], tell: CompileProgress, facts: Mapping[str, Any],
         members: Sequence[Member],
     ) -> None:  # fmt: skip
-        made_by = import_module("anydim.compiler.targets.targets").target
-        saving = import_module("anydim.deploy.save")
-        wanted = [made_by(settings.USUAL_TARGET, name) for name in dict.fromkeys(names)]
+        from anydim.compiler.targets.targets import target
+        from anydim.deploy.save import Version, save
+
+        wanted = [target(settings.USUAL_TARGET, name) for name in dict.fromkeys(names)]
         if not wanted:
             raise OptionError("no target was given", "name one, such as 'native' or 'x86-64-v3'")
         last = self._last_indices()
@@ -159,11 +160,11 @@ class Model(Fitted, CallableProgram):
         for number, code in enumerate(wanted):
             tell(code.processor.name, number, 2 * len(wanted))
             each = self._compiled.again(code)
-            mine = code.processor == made_by(self._made_by).processor
+            mine = code.processor == target(self._made_by).processor
             kept = self.kept_bodies() if mine and each.made.program == self.program else ()
             rest = (each.notes, last, each.devices, kept, self.story.mixing)
-            versions.append(saving.Version(code, each.made, *rest))
-        saving.save(path, versions, self._lists, tell, facts, members)
+            versions.append(Version(code, each.made, *rest))
+        save(path, versions, self._lists, tell, facts, members)
 
     def _last_indices(self) -> dict[str, Size]:
         return {name: as_size(last) for name, (_, last) in self.index_ranges.items()}
@@ -186,6 +187,9 @@ class Model(Fitted, CallableProgram):
             OptionError: The model works on strings, has parts on devices, or a dim that no input
                 determines; the name is no C identifier; or as in `save`.
         """
+        from anydim.compiler.targets.targets import target as target_of
+        from anydim.deploy.export.export import export
+
         if self.on_strings:
             raise OptionError(
                 f"{self.name} works on strings, and such models cannot be exported",
@@ -198,12 +202,9 @@ class Model(Fitted, CallableProgram):
                 "compile it for the host only, without devices= or engines, and export that",
             )
         path = path_of("folder", folder)
-        made_by = import_module("anydim.compiler.targets.targets").target
-        wanted = made_by(text_of("code", code), text_of("target", target))
+        wanted = target_of(text_of("code", code), text_of("target", target))
         made = self._compiled.again(wanted, cores=known_threads(threads)).made
-        import_module("anydim.deploy.export.export").export(
-            path, text_of("name", name), made, wanted
-        )
+        export(path, text_of("name", name), made, wanted)
 
     def show(self, stage: str, kernel: str = "") -> str:
         """The text of a compilation stage.
@@ -264,6 +265,10 @@ class Model(Fitted, CallableProgram):
         Returns:
             The verdict, the oracle, the number of sizes, and the differences.
         """
+        from anydim.compiler.checking.choice import oracles_for
+        from anydim.compiler.checking.run import Subject, check
+        from anydim.runtime.program.inputs import known_ranges
+
         if self._conversion.packing is not None or self._conversion.forests is not None:
             advice = "check the model compiled without ragged: it says what a row alone gives"
             if self._conversion.forests is not None:
@@ -282,27 +287,24 @@ class Model(Fitted, CallableProgram):
         whole_within("samples", samples, 1, LARGEST, "give how many calls to make")
         whole_within("seed", seed, 0, LARGEST, "give a number, 0 or more")
         function_of("progress", progress)
-        known = import_module("anydim.runtime.program.inputs").known_ranges
-        ranges = {**self.index_ranges, **known(by_names("integers", integers))}
+        ranges = {**self.index_ranges, **known_ranges(by_names("integers", integers))}
         origin = None if self._lists else self._origin()  # oracles represent lists as sequences
         exact = self._compiled.reference
         tame = self.program.straight is None or (origin is not None and origin.counted)
         dtypes = {spec.name: spec.dtype.name for spec in self.program.signature.outputs}
-        oracles = import_module("anydim.compiler.checking.choice").oracles_for(
-            origin, exact, dtypes, against
-        )
-        checking: Any = import_module("anydim.compiler.checking.run")
+        oracles = oracles_for(origin, exact, dtypes, against)
         plain = self._compiled.plain
-        subject = checking.Subject(self.program, self.executable, exact, plain, ranges, tame)
-        report: CheckReport = checking.check(subject, oracles, samples, seed, progress, seconds)
-        return report
+        subject = Subject(self.program, self.executable, exact, plain, ranges, tame)
+        return check(subject, oracles, samples, seed, progress, seconds)
 
     def _limits(self, threads: int, done: Sequence[Done]) -> Limits:
         """Machine limits, measured once; again if a launch was faster (the machine was busy)."""
-        limits: Any = import_module("anydim.runtime.program.profile.limits")
-        known: Limits | None = limits.read_limits(threads)
+        from anydim.compiler.targets.machine_peak import fastest
+        from anydim.runtime.program.profile import limits
+
+        known = limits.read_limits(threads)
         if known is None or known.is_exceeded(done):
-            found: Limits = import_module("anydim.compiler.targets.machine_peak").fastest(threads)
+            found = fastest(threads)
             known = found if known is None else known.most(found)
             limits.keep(known)
         return known

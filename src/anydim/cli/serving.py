@@ -193,7 +193,7 @@ def load(
         dict(integers), tuple(outputs), seed, timeout,
     )  # fmt: skip
     console.note(f"sending {count_of(len(plan.lengths), 'request')} in {seconds:g} s")
-    sent = made.sent(plan)
+    sent = made.send_plan(plan)
     first, *others = made.summary(plan, sent)
     if not any(each.status == 200 for each in sent):
         console.error(first, "\n".join(others))

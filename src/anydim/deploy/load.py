@@ -103,10 +103,12 @@ class LoadedModel(CallableProgram):
         hosted = delegated = None
         if saved.interface.handed:
             made = import_module("anydim.deploy.delegated")
-            devices, delegated = made.delegated(saved, devices, arrays, count)
+            devices, delegated = made.load_delegated(saved, devices, arrays, count)
         if saved.interface.devices:
             made = import_module("anydim.deploy.device_binding")
-            hosted = made.hosted(saved, devices, image.address, partial(_objects, container, name))
+            hosted = made.open_devices(
+                saved, devices, image.address, partial(_objects, container, name)
+            )
         run = executable(saved.signature, saved.interface, image, arrays, count, hosted, delegated)
         run.guard = BackgroundVerifier(pending, run) if pending else None
         super().__init__(run, lambda: _story(bytes(container.verify_member(story))), saved.lists)

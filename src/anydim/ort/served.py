@@ -72,7 +72,7 @@ class Served:
             failed = f"Load model from {self._source} failed:Load model {self._source} failed."
             raise NoSuchFile(f"{failed} File doesn't exist")
         self._files = _file_modules()
-        self._opened = self._files.opened(self._source, self._options)
+        self._opened = self._files.open_source(self._source, self._options)
         graph = self._opened.proto.graph
         variable = import_module(_VARIATIONS).variable_of(self._opened)
         values = {value.name: value for value in graph.input}
@@ -188,7 +188,7 @@ class Served:
         except ModelError as error:
             if self._options.fallback:
                 return self._fall_back(f"anydim refuses it: {error}")
-            raise self._files.refused(self._opened, self._source, error) from error
+            raise self._files.error_of_refusal(self._opened, self._source, error) from error
         except UserError as error:
             raise Fail(error.problem, error.hint) from error
         except InternalError as error:

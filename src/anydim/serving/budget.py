@@ -1,4 +1,4 @@
-"""The bytes of an engine against its limit."""
+"""Memory accounting of an engine: bytes held and running against its limit."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from anydim.base.errors import BusyError
 
 
 class Budget:
-    """What requests hold, what calls take, and what the largest waiting call needs.
+    """Counts the bytes that requests hold, that calls use, and that the largest queued call needs.
 
-    Held bytes and those of the running calls, or of the largest waiting call alone, are below the
-    limit: the first request can always run. The engine's lock guards it.
+    Invariant: held bytes plus the running calls, or plus the largest queued call alone, stay below
+    the limit, so the first request can always run. The engine's lock guards it.
 
     Attributes:
         limit: Most bytes.
@@ -24,14 +24,14 @@ class Budget:
         self.clear()
 
     def clear(self) -> None:
-        """Start without requests."""
+        """Reset to no requests."""
         self.held = self.running = 0
         self._alone: dict[int, int] = {}  # bytes of waiting calls alone: how many
         self._largest = 0
 
     @property
     def is_clear(self) -> bool:
-        """Whether nothing counts."""
+        """Whether nothing is held, running or queued."""
         return not self.held + self.running and not self._alone
 
     @property
@@ -40,7 +40,7 @@ class Budget:
         return self._largest
 
     def hold(self, bytes: int, what: str, alone: int = 0) -> None:
-        """Count bytes, if a call of `alone` bytes can run beside them; else raise BusyError."""
+        """Charge bytes; raises BusyError unless a call of `alone` bytes can run beside them."""
         if self.held + bytes + max(self._largest, self.running, alone) > self.limit:
             raise BusyError(
                 f"{what} takes {exact_bytes_text(bytes + alone)}, and "
@@ -53,7 +53,7 @@ class Budget:
             self._largest = max(self._largest, alone)
 
     def waits_no_more(self, alone: int) -> None:
-        """A waiting call was taken or cancelled."""
+        """Remove a queued call of `alone` bytes, which was started or cancelled."""
         count = self._alone.pop(alone, 0) - 1
         if count > 0:
             self._alone[alone] = count
@@ -61,10 +61,10 @@ class Budget:
             self._largest = max(self._alone, default=0)
 
     def fits(self, bytes: int) -> bool:
-        """Whether a call of these bytes can run beside what is counted."""
+        """Whether a call of these bytes fits beside everything held and running."""
         return self.held + self.running + bytes <= self.limit
 
     def begin(self, bytes: int) -> None:
-        """A call runs."""
+        """Charge the bytes of a call that starts."""
         self.running += bytes
         self.most = max(self.most, self.held + self.running)

@@ -53,7 +53,7 @@ class Engine:
         self._begin()
 
     def _begin(self) -> None:
-        """Start without requests and threads: at first, and in a child after a fork."""
+        """Reset to no requests and no threads: at the start, and in a child after a fork."""
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)  # a call ended
@@ -70,7 +70,7 @@ class Engine:
     # ---- models ----------------------------------------------------------------------------------
 
     def add(self, name: str, form: Form) -> Served | None:
-        """Serve a model by a name; return an earlier one, whose requests still run."""
+        """Serve a model under a name; return the model it replaces, whose requests still run."""
         with self._lock:
             before = self.models.get(name)
             self.models[name] = made = Served(name, form)
@@ -79,7 +79,7 @@ class Engine:
         return before
 
     def remove(self, name: str) -> Served:
-        """Take no more requests of a model; those that wait still run."""
+        """Stop accepting requests for a model; queued ones still run."""
         with self._lock:
             served = self._find_model(name)
             del self.models[name]
@@ -87,12 +87,12 @@ class Engine:
         return served
 
     def wait_drained(self, served: Served, seconds: float | None = None) -> bool:
-        """Wait until no request of a model waits or runs; whether that happened in time."""
+        """Wait until a model has no queued or running request; return whether that was in time."""
         with self._lock:
             return self._changed.wait_for(lambda: not served.waiting + served.running, seconds)
 
     def _find_model(self, name: str | None) -> Served:
-        """The model of a name; None: the only one."""
+        """Return the model with a name, or the only model for None; raises OptionError."""
         known = self.models
         if name is None:
             if len(known) == 1:
@@ -110,7 +110,7 @@ class Engine:
         self, given: Any, sink: Sink, future: Any, model: str | None, priority: int,
         deadline: float | None, outputs: Sequence[str] | None, keep: int,
     ) -> Request:  # fmt: skip
-        """A request, checked; raises InputError, or MemoryLimitError."""
+        """Check a request and predict its time; raises InputError or MemoryLimitError."""
         arrived = perf_counter()
         if os.getpid() != self._process:
             self._begin()
@@ -136,8 +136,7 @@ class Engine:
         self, given: Any, sink: Sink, future: Any, model: str | None, priority: int,
         deadline: float | None, outputs: Sequence[str] | None, keep: int = 0,
     ) -> Request:  # fmt: skip
-        """Let a request wait for its call. Its results count `keep` times until
-        `release`.
+        """Queue a request; its result bytes are charged `keep` times until `release`.
 
         Raises InputError for inputs that do not fit the model, MemoryLimitError for a request that
         can never run, BusyError if the queue or the memory is full.
@@ -153,13 +152,13 @@ class Engine:
         deadline: float | None, outputs: Sequence[str] | None, keep: int = 0,
         within: float | None = None, later: Later | None = None,
     ) -> Request:  # fmt: skip
-        """Run a request in the thread of its caller if no other waits or runs; else as `submit`.
+        """Run a request in the caller's thread if the engine is idle, otherwise queue it.
 
-        Results are delivered in both cases. No thread is woken for a lone request. With `within`,
-        it runs so only if sizes bound its work, and it takes less than these seconds by what was
-        measured before. A call that took longer than `OVERRUN` times as much turns that off for its
-        model for `PAUSE` times its own time. A request whose deadline has passed does not run.
-        `later` takes what is left to count once the results are delivered.
+        Both ways deliver the results to the sink. With `within`, the caller's thread runs it only
+        if its work is bounded by sizes and predicted to take less than these seconds. A call that
+        takes more than `OVERRUN` times `within` disables this for its model for `PAUSE` times its
+        duration. A request past its deadline does not run. `later` gets the bookkeeping that
+        remains after delivery.
         """
         request = self._read(given, sink, future, model, priority, deadline, outputs, keep)
         with self._lock:
@@ -176,7 +175,7 @@ class Engine:
         return request
 
     def _lone(self, request: Request) -> Group | None:
-        """The group of a request that may run at once; None if it has to wait, or is long."""
+        """Return a group of this request alone if it may run now; None if it must be queued."""
         lane = self.lanes[0]
         if request.lane is not lane or self.groups or any(each.lines.count for each in self.lanes):
             return None
@@ -185,7 +184,7 @@ class Engine:
         return group
 
     def _admit(self, request: Request) -> None:
-        """Count a request, and give it a lane; raises BusyError."""
+        """Reserve memory and choose a lane for a request; raises BusyError."""
         try:
             self._check_room(request)
         except BusyError:
@@ -197,7 +196,7 @@ class Engine:
         request.lane = self.lanes[self._steps.is_long(request.step)]
 
     def _divide(self) -> None:
-        """Give each waiting request the lane of its step."""
+        """Move each queued request to the lane of its step."""
         waiting = [request for lane in self.lanes for request in lane.lines.waiting()]
         for lane in self.lanes:
             lane.lines = Lines()
@@ -225,7 +224,7 @@ class Engine:
         self._notify()
 
     def cancel(self, request: Request) -> None:
-        """Forget a request: it does not run, or its results are dropped; also `release`."""
+        """Cancel a request, or drop its results; frees its memory."""
         with self._lock:
             if request.state == WAITING:
                 self._cancel_waiting(request)
@@ -242,7 +241,7 @@ class Engine:
         self._free(request)
 
     def expire(self, request: Request) -> bool:
-        """End a request whose deadline is over if it still waits; its error is not delivered."""
+        """Fail a queued request that missed its deadline, without delivering its error."""
         with self._lock:
             if request.state != WAITING:
                 return False
@@ -253,12 +252,12 @@ class Engine:
             return True
 
     def hold(self, bytes: int, what: str) -> None:
-        """Count bytes against the limit; raises BusyError if they do not fit."""
+        """Charge bytes to the memory limit; raises BusyError if they do not fit."""
         with self._lock:
             self.budget.hold(bytes, what)
 
     def unhold(self, bytes: int) -> None:
-        """Count these bytes no more."""
+        """Return bytes that `hold` charged."""
         with self._lock:
             self.budget.held -= bytes
             self._wake()
@@ -279,7 +278,7 @@ class Engine:
                 thread.start()
 
     def _work(self, lane: Lane) -> None:
-        """Serve a lane until the engine is closed and its lines are empty."""
+        """Run a thread: take groups of a lane until the engine is closed and its lines empty."""
         if lane.nice and hasattr(os, "setpriority"):
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), lane.nice)
@@ -300,12 +299,12 @@ class Engine:
             del group  # while it waits for the next one, arrays are free
 
     def _wake(self) -> None:
-        """Memory became free."""
+        """Wake the threads that wait for memory, and those with requests."""
         self._changed.notify_all()
         self._notify()
 
     def _notify(self) -> None:
-        """Wake a thread of each lane that has requests."""
+        """Wake one idle thread of each lane that has requests."""
         short, long = self.lanes
         if short.idle and (short.lines.count or (long.lines.count and self._may_help())):
             short.wake.notify()
@@ -313,13 +312,13 @@ class Engine:
             long.wake.notify()
 
     def _may_help(self) -> bool:
-        """Whether a thread for all requests may take a long one: one of them stays free."""
+        """Whether a thread of the short lane may take a long request: one thread must stay free."""
         return len(self.lanes[0].calls) < self.lanes[0].threads - 1
 
     # ---- groups ----------------------------------------------------------------------------------
 
     def _next(self, lane: Lane) -> Group | None:
-        """The next group of a lane, removed from its line; None if there is none that fits now."""
+        """Take the next group for a lane from its line; None if none fits in memory now."""
         short, long = self.lanes
         if not (short.lines.count or long.lines.count):
             lane.reserved = 0
@@ -346,7 +345,7 @@ class Engine:
         return group
 
     def _source(self, lane: Lane) -> Lane | None:
-        """The lane whose requests a thread of a lane may take now."""
+        """Return the lane from which a thread of `lane` may take requests now."""
         short, long = self.lanes
         if len(lane.calls) >= lane.threads:
             return None  # a caller runs one itself
@@ -357,7 +356,7 @@ class Engine:
         return long if not short.lines.count and self._may_help() else short
 
     def _is_late(self, request: Request, now: float) -> None:
-        """End a request whose deadline is over; its error is delivered without the lock."""
+        """Fail a request that missed its deadline; its error is delivered outside the lock."""
         request.error = TimeLimitError(
             f"{request.served.name}: the deadline was over after {now - request.arrived:.3f} s",
             "the request did not run; send fewer requests, or give more time",
@@ -386,12 +385,12 @@ class Engine:
             self._forget(request)
 
     def _forget(self, request: Request) -> None:
-        """A request waits no more."""
+        """Remove a request from the counts of queued requests."""
         request.served.waiting -= 1
         self.budget.waits_no_more(request.alone)
 
     def _trim(self, group: Group) -> None:
-        """Return memory that models keep between calls if it does not fit beside what runs."""
+        """Free memory that models keep between calls if the running calls need it."""
         own = group.form
         if len(self.models) == 1 and next(iter(self.models.values())).form is own:
             if not self.budget.fits(own.idle_bytes()):
@@ -408,7 +407,7 @@ class Engine:
     # ---- calls -----------------------------------------------------------------------------------
 
     def _run(self, group: Group, later: Later | None = None) -> None:
-        """Call the model, and deliver results or errors; `later` counts results afterwards."""
+        """Call the model and deliver results or errors; with `later`, bookkeeping comes after."""
         requests, form = group.requests, group.form
         items = [request.item for request in requests]
         start = perf_counter()
@@ -434,7 +433,7 @@ class Engine:
             deliver(requests)
 
     def _run_each(self, form: Form, requests: list[Request]) -> None:
-        """Run requests one by one after an error: the others are right."""
+        """Run the requests of a failed group one by one, so that only the faulty one fails."""
         for request in requests:
             try:
                 (request.result,) = form.run([request.item])
@@ -460,7 +459,7 @@ class Engine:
             self._wake()
 
     def _end(self, request: Request, outcome: str) -> None:
-        """Count an outcome; free what the request held, except results that are kept."""
+        """Record an outcome; free the request's memory except results that are kept."""
         served, item = request.served, request.item
         served.measures.count_outcome(outcome, item.extent, request)
         request.state = DONE
@@ -471,7 +470,7 @@ class Engine:
     # ---- end -------------------------------------------------------------------------------------
 
     def close(self, drain: bool, seconds: float | None) -> None:
-        """Take no more requests; with `drain`, run those that wait, else cancel them."""
+        """Stop accepting requests; run the queued ones with `drain`, otherwise cancel them."""
         cancelled = list[Request]()
         with self._lock:
             self._is_closed = True
@@ -492,7 +491,7 @@ class Engine:
 
 
 def _is_short(request: Request, within: float | None) -> bool:
-    """Whether a call is known to take less than some seconds; None: any does."""
+    """Whether a call is predicted to take less than `within` seconds (None: no limit)."""
     if within is None:
         return True
     served = request.served
@@ -501,12 +500,12 @@ def _is_short(request: Request, within: float | None) -> bool:
 
 
 def _is_over(request: Request) -> bool:
-    """Whether its deadline has passed."""
+    """Whether the deadline of a request has passed."""
     return request.deadline is not None and perf_counter() >= request.deadline
 
 
 def _without_frame(error: BaseException) -> BaseException:
-    """Drop references from the traceback to requests and arrays."""
+    """Clear the frames of a traceback, which would keep requests and arrays alive."""
     each: BaseException | None = error
     while each is not None:
         clear_frames(each.__traceback__)
@@ -516,7 +515,7 @@ def _without_frame(error: BaseException) -> BaseException:
 
 
 def deliver(requests: Sequence[Request]) -> None:
-    """Give requests to their sinks, each sink's at once."""
+    """Deliver requests to their sinks, one call per sink."""
     by_sink: dict[Sink, list[Request]] = {}
     for request in requests:
         by_sink.setdefault(request.sink, []).append(request)

@@ -49,7 +49,7 @@ class EqualForm:
         self.is_proven = model.story.mixing.get(batch or "") == "" and not elsewhere
 
     def read(self, given: Any, outputs: Sequence[str] | None) -> Item:
-        """As `Form.read`. Raises InputError or DimError."""
+        """As `Form.read`: checks arrays and computes costs. Raises InputError or DimError."""
         known: Any = None
         if self._adapter is not None:
             given, known = self._adapter.encode_item(given)
@@ -101,19 +101,19 @@ class EqualForm:
         return [self._results_of(item, found) for item, found in zip(items, results)]
 
     def _results_of(self, item: Item, found: dict[str, Any]) -> dict[str, Any]:
-        """The results that a request gets."""
+        """Return the requested results of an item, as its caller sees them."""
         _, wanted, known = item.content
         if self._adapter is not None:
             found = self._adapter.decode(found, known)
         return found if wanted is None else {name: found[name] for name in wanted}
 
     def _call(self, items: list[Arrays], sizes: Mapping[str, int]) -> list[dict[str, Any]]:
-        """The results of each item in a call of these sizes."""
+        """Call the model at these sizes; return the results of each item."""
         outputs = self.executable(self._layout.stacked(items, sizes))
         return self._layout.apart(outputs, items, sizes)
 
     def _sample(self, items: list[Arrays], results: list[dict[str, Any]], seconds: float) -> None:
-        """Check a joined call, which took some seconds, if it is its turn."""
+        """Check every so often whether rows of a joined call depend on each other."""
         self._shared += 1
         calls = self._shared
         if calls > 1 and (self.is_proven or not is_due(calls)):
@@ -153,7 +153,7 @@ class EqualForm:
 
 
 def _alone(signature: Signature) -> Layout:
-    """The layout of calls of one request each."""
+    """Return the layout for calls with one request each."""
     results = tuple((spec, None) for spec in wanted_results(signature, None))
     axes = (None,) * len(signature.inputs)
     return Layout(signature, None, axes, results, {}, (), solve(signature, frozenset()))

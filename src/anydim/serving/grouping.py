@@ -1,4 +1,4 @@
-"""What a call takes, and how many waiting requests share one."""
+"""Which queued requests share a call: bounded by memory, rows and useful work."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from anydim.base.text import count_of
 from anydim.runtime.program.batches.item import Form, Item
 from anydim.serving.requests import Lines, Place, Request
 
-SHARE = 0.1  # of the time of a group, what a call costs by itself
+SHARE = 0.1  # most of a group's time that the fixed cost of its call may be
 
 
 def bytes_needed(form: Form, item: Item, limit: int, copies: int = 1) -> int:
-    """Bytes of a call of one item; raises MemoryLimitError if the limit is below that, its inputs
-    and `copies` of its results."""
+    """Return the bytes of a call with one item.
+
+    Raises MemoryLimitError if these, its inputs and `copies` of its results exceed the limit.
+    """
     arena, inputs, outputs = form.costs.bytes_of_call(item.sizes)
     most = form.most_rows
     if most is not None and item.rows > most:
@@ -37,9 +39,9 @@ def bytes_needed(form: Form, item: Item, limit: int, copies: int = 1) -> int:
 def take_worthwhile(
     lines: Lines, place: Place, now: float, end_late: Callable[[Request, float], None]
 ) -> list[Request]:
-    """Remove the first requests of a line, until a call's own cost is a small share of their time.
+    """Take requests from a line until the fixed cost of a call is under 10 % of their work.
 
-    `end_late` is called with those whose deadline is over, and the time.
+    Requests that missed their deadline are passed to `end_late` with the time.
     """
     form, rows, done, most = place[0][0], 0, 0.0, 0.0
     found: list[Request] = []
@@ -61,9 +63,10 @@ def take_worthwhile(
 def count_fitting(
     form: Form, requests: Sequence[Request], has_room: Callable[[int, int], bool]
 ) -> tuple[int, int]:
-    """How many of these requests have room in a call, and the bytes of their call.
+    """Return how many of these requests fit in one call, and the bytes of that call.
 
-    `has_room` judges bytes and a number of requests. None fit: the bytes of the first one.
+    `has_room(bytes, count)` decides whether a call fits. If even the first request does not fit,
+    the count is 0 and the bytes are those of its call.
     """
     count = len(requests)
     while True:

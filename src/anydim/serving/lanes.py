@@ -1,4 +1,4 @@
-"""What an engine keeps of models, threads and calls."""
+"""Lanes (threads with their lines), groups of requests, and served models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OWED = 3.0  # times its predicted time, cheaper requests run before one that is 
 
 
 class Served:
-    """A model under a name, with what was measured of it."""
+    """A served model: its name, its form, counters and measurements."""
 
     def __init__(self, name: str, form: Form) -> None:
         self.name, self.form = name, form
@@ -24,8 +24,10 @@ class Served:
 
 
 class Group:
-    """Requests that run in one call of a thread of `lane`, its bytes and predicted seconds; `work`
-    are those at the rates of the reference machine."""
+    """Requests of one call, which a thread of `lane` runs, with its bytes and predicted seconds.
+
+    `work` are the seconds at the rates of the reference machine, before scaling by measurements.
+    """
 
     __slots__ = ("bytes", "form", "lane", "requests", "seconds", "step", "work")
 
@@ -57,7 +59,7 @@ class Lane:
         self._is_passed = False  # whether it is, when a cheaper one is chosen
 
     def first(self, now: float) -> Head | None:
-        """The request that is next; None if none waits."""
+        """Choose the request that runs next; None if the lines are empty."""
         heads, self._is_passed = self.lines.heads(), False
         if len(heads) < 2:
             return heads[0] if heads else None
@@ -70,7 +72,7 @@ class Lane:
         return cheapest if self._is_passed else due
 
     def _is_delayed(self, heads: Sequence[Head], step: int) -> bool:
-        """Whether a request below a step has waited for a longer call already."""
+        """Whether a queued request below a step has already waited for a longer call."""
         return any(
             head.request.arrived < ended
             for head in heads if head.step < step
@@ -78,15 +80,15 @@ class Lane:
         )  # fmt: skip
 
     def is_behind(self, step: int) -> bool:
-        """Whether a request has waited for a call above a step already."""
+        """Whether a queued request has already waited for a call above a step."""
         ended = max((each for longer, each in self._ended.items() if longer > step), default=0.0)
         return ended > 0 and any(head.request.arrived < ended for head in self.lines.heads())
 
     def begins(self, group: Group) -> None:
-        """A call of its requests begins."""
+        """Account for the start of a call with requests of this lane."""
         self._owed = self._owed + group.seconds if self._is_passed else 0.0
         self._is_passed = False
 
     def ends(self, group: Group, now: float) -> None:
-        """A call of its requests ended."""
+        """Account for the end of a call with requests of this lane."""
         self._ended[group.step] = now

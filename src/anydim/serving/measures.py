@@ -1,4 +1,4 @@
-"""What was measured of a model: outcomes, latency by size, groups, bytes, times of parts."""
+"""Measurements of a served model: outcomes, latency by size, groups, bytes, times of phases."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many values there are."""
+        """Number of values."""
         return sum(self.counts)
 
     def document(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class Histogram:
 
 
 class Measures:
-    """Counters of one model since it is served. The engine's lock guards them."""
+    """Counters of one model since it was added. The engine's lock guards them."""
 
     def __init__(self) -> None:
         self.outcomes = dict.fromkeys(("done", "failed", "late"), 0)
@@ -57,7 +57,7 @@ class Measures:
         self.recent: deque[tuple[float, int, float, float]] = deque(maxlen=RECENT)
 
     def count_outcome(self, outcome: str, extent: int, request: Request) -> None:
-        """Count a request that ended."""
+        """Count a finished request, with its latency if it succeeded."""
         self.outcomes[outcome] += 1
         if outcome != "done":
             return

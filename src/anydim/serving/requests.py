@@ -1,4 +1,4 @@
-"""Requests that wait, and the lines that they wait in."""
+"""Queued requests, and the lines (priority queues) that hold them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _NUMBERS = itertools.count()
 
 
 class Sink(Protocol):
-    """Takes the outcomes of requests: `result` or `error` of each is set."""
+    """Receives finished requests, each with `result` or `error` set."""
 
     def deliver(self, requests: list[Request]) -> None:
-        """Called by the thread that ran them; must not block."""
+        """Pass on outcomes; called by the thread that ran the requests, so it must not block."""
 
 
 class Request:
     """A request from its arrival to its outcome.
 
-    `due` orders requests of equal priority; `alone` are the bytes of its own call, `held` those
-    that count against the limit as long as it lives. `deadline` is a time of `time.perf_counter`;
-    `keep` times, results count until they are released.
+    `due` orders requests of equal priority. `alone` are the bytes of a call with it alone, `held`
+    the bytes charged to the memory limit while it lives. `deadline` is a time of
+    `time.perf_counter`. Results are charged `keep` times until they are released.
     """
 
     __slots__ = (
@@ -53,7 +53,7 @@ class Request:
         self.number = next(_NUMBERS)
 
     def entry(self) -> Entry:
-        """Its place in a line. Not kept: a cycle would keep arrays until they are collected."""
+        """Return its heap entry. Not stored: the cycle would keep arrays until a collection."""
         return -self.priority, self.due, self.number, self
 
 
@@ -73,10 +73,10 @@ class Head:
 
 
 class Lines:
-    """Requests in lines of those that may share a call and cost about the same.
+    """Queued requests; a line holds those that may share a call and cost about the same.
 
-    A request that was cancelled stays in its line until it is the first, or until half of the
-    entries are such.
+    A cancelled request stays in its line until it is at the front, or until half of all entries
+    are cancelled.
     """
 
     def __init__(self) -> None:
@@ -85,14 +85,14 @@ class Lines:
         self.count = 0  # requests that wait
 
     def add(self, request: Request) -> None:
-        """Let a request wait, or wait on; its order depends on itself alone."""
+        """Queue a request, again or for the first time; its position depends on itself alone."""
         line = self._lines.setdefault(request.key, {}).setdefault(request.step, [])
         heapq.heappush(line, request.entry())
         self._entries += 1
         self.count += 1
 
     def drop(self) -> None:
-        """Note that a request was cancelled."""
+        """Count a cancelled request; rebuild the lines once most entries are cancelled."""
         self.count -= 1
         if self._entries > 2 * self.count + 16:
             waiting = self.waiting()
@@ -101,7 +101,7 @@ class Lines:
                 self.add(request)
 
     def heads(self) -> list[Head]:
-        """The first request of each line, of the highest priority that waits."""
+        """Return the front request of each line that has the highest priority queued."""
         if not self.count:
             return []
         if self.count == self._entries == 1:
@@ -133,8 +133,8 @@ class Lines:
         )  # fmt: skip
 
     def pop(self, place: Place) -> Request | None:
-        """Remove the first waiting request of a line, or of one that shares its calls, the cheapest
-        first; None if none waits there."""
+        """Take the front request of a line, or else of the cheapest line that shares its calls;
+        None if these are empty."""
         if not self.count:
             return None
         key, step = place
@@ -156,7 +156,7 @@ class Lines:
         return None
 
     def waiting(self) -> list[Request]:
-        """The requests that wait, in no order."""
+        """Return all queued requests, in no order."""
         lines = (line for each in self._lines.values() for line in each.values())
         every = (entry[3] for line in lines for entry in line)
         return [request for request in every if request.state == WAITING]

@@ -1,5 +1,5 @@
-"""Answers over HTTP. A long one leaves in pieces, each once the client has taken those before, so
-that the server holds the arrays of a result and no other copy of it."""
+"""HTTP responses. A long body is streamed in pieces with flow control, so the server holds the
+result arrays and no second copy of them."""
 
 from __future__ import annotations
 
@@ -24,14 +24,16 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 @dataclass(frozen=True)
 class Parts:
-    """A body in parts, the same at each call. `size` are its bytes; None: known only with its last
-    part."""
+    """A body in parts; each call of `parts` yields the same ones.
+
+    `size` is its length in bytes, or None if only producing all parts tells it.
+    """
 
     size: int | None
     parts: Callable[[], Iterable[bytes | memoryview]]
 
     def whole(self) -> bytes:
-        """All of it."""
+        """Return the whole body."""
         return b"".join(self.parts())
 
 
@@ -40,17 +42,17 @@ Answer = tuple[int, bytes | Parts, Headers]
 
 
 def json_of(value: Any) -> bytes:
-    """A value as JSON."""
+    """Encode a value as JSON."""
     return _ENCODER.encode(value).encode()
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:
-    """An answer of JSON."""
+    """Return a response with a JSON body."""
     return status, json_of(value), [JSON]
 
 
 def plain(array: numpy.ndarray) -> numpy.ndarray:
-    """The elements of an array, of a type that JSON has."""
+    """Return the flat elements of an array in a type that JSON can represent."""
     flat = array.reshape(-1)
     if array.dtype.isbuiltin != 2:
         return flat
@@ -58,7 +60,7 @@ def plain(array: numpy.ndarray) -> numpy.ndarray:
 
 
 def elements(array: numpy.ndarray) -> Iterator[bytes]:
-    """The elements of an array as JSON, without brackets, in pieces."""
+    """Yield the elements of an array as JSON text without brackets."""
     flat = plain(array)
     for begin in range(0, flat.size, NUMBERS):
         piece = json_of(flat[begin : begin + NUMBERS].tolist())[1:-1]
@@ -66,10 +68,11 @@ def elements(array: numpy.ndarray) -> Iterator[bytes]:
 
 
 async def answer(send: Send, given: Answer, scope: Scope) -> None:
-    """Send an answer; a long one has left when this returns, or its client has gone.
+    """Send a response; returns when a long body was sent completely or the client disconnected.
 
-    Other requests have a turn after each piece. A body of unknown size is measured if it is short,
-    or if the client reads no chunks; its parts are then made twice.
+    The event loop runs other requests between pieces. The length of a body of unknown size is
+    computed if it is short, or if the client cannot read chunked encoding; its parts are then
+    produced twice.
     """
     status, body, headers = given
     if isinstance(body, Parts):
@@ -95,7 +98,10 @@ async def answer(send: Send, given: Answer, scope: Scope) -> None:
 async def _size_of_body(
     body: Parts, is_whole: bool
 ) -> tuple[int | None, Iterable[bytes | memoryview]]:
-    """The size of a body, None if that is unknown, above `PIECE` and not `is_whole`; its parts."""
+    """Return the length of a body and its parts; the length is None for chunked encoding.
+
+    Bodies of unknown length above `PIECE` are chunked unless `is_whole`.
+    """
     if body.size is not None:
         return body.size, body.parts()
     rest, first, size = iter(body.parts()), list[bytes | memoryview](), 0
@@ -112,13 +118,13 @@ async def _size_of_body(
 
 
 def is_old(scope: Scope) -> bool:
-    """Whether a client reads no chunks (RFC 9112, 6.1)."""
+    """Whether a client cannot read chunked encoding (RFC 9112, 6.1)."""
     return scope.get("http_version") == "1.0"
 
 
 def without_chunks(send: Send) -> Send:
-    """Send for a client that reads no chunks: an answer without a length, which is a stream of
-    events, is sent when all of it is there, with its length."""
+    """Wrap `send` for clients that cannot read chunked encoding: event streams, whose length is
+    unknown, are collected and sent as a whole."""
     start: list[Message] = []
     parts: list[bytes | memoryview] = []
 

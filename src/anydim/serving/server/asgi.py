@@ -1,4 +1,4 @@
-"""What an application is called with (ASGI), and whether its client is there still."""
+"""ASGI types, and detection of clients that disconnect."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ CLIENT = "anydim.client"  # of a scope: the Client of its connection
 
 
 class Gone(Exception):
-    """The client went away."""
+    """The client disconnected."""
 
 
 class Client:
-    """The client of a connection, for all requests of it."""
+    """The client of a connection, shared by all requests on it."""
 
     def __init__(self) -> None:
         self.is_gone = False
         self.callbacks = set[Callable[[], None]]()  # called when it goes away
 
     def leave(self) -> None:
-        """The connection is lost: call the disconnect callbacks."""
+        """Mark the client as disconnected and call the callbacks."""
         self.is_gone = True
         for each in tuple(self.callbacks):
             each()
 
 
 def is_gone(scope: Scope) -> bool:
-    """Whether the client of a request is known to have gone away."""
+    """Whether the client of a request is known to have disconnected."""
     client: Client | None = scope.get(CLIENT)
     return client is not None and client.is_gone
 
@@ -44,8 +44,8 @@ def watch_disconnect(
 ) -> Callable[[], object]:
     """Register a disconnect callback; returns its unregister function.
 
-    `gone` is called at once if the client has gone already. Connections without a `Client` take a
-    task that waits for messages, and 50 us more.
+    If the client has disconnected already, `gone` is called at once. A connection without a
+    `Client` needs a task that waits for the disconnect message, which costs 50 us more.
     """
     client: Client | None = scope.get(CLIENT)
     if client is not None:
@@ -59,7 +59,7 @@ def watch_disconnect(
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:
-    """Wait until the client goes away."""
+    """Wait for the disconnect message."""
     with suppress(Exception):
         while (await receive())["type"] != "http.disconnect":
             pass

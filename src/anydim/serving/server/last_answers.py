@@ -1,8 +1,8 @@
-"""Connections that end behind an answer.
+"""Graceful close of HTTP connections after a last response.
 
-If a socket is closed while bytes that its client sent are unread, or before more of them arrive,
-the system resets the connection, and what the client has not read is lost (RFC 9112, 9.6). So the
-server ends its half, and discards what arrives until the client ends the other one.
+Closing a socket with unread received data makes the system send a reset, and the client loses the
+part of the response that it has not read (RFC 9112, 9.6). So the server shuts down writing only,
+and discards received data until the client sends EOF.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-CLIENT_SECONDS = 5.0  # for a client to end its half, once the system has all of the answer
+CLIENT_SECONDS = 5.0  # for a client to send EOF after the response was handed to the system
 
 
 class Ending:
-    """A transport whose `close` ends the server's half; `cut` closes it, and so does the client's
-    end. `ended` is called by `close`."""
+    """A transport whose `close` shuts down writing only; `cut` or the client's EOF closes it.
+
+    `close` calls `ended`. Other attributes are those of `transport`.
+    """
 
     def __init__(
         self, transport: Any, loop: asyncio.AbstractEventLoop, ended: Callable[[], None]
@@ -29,11 +31,11 @@ class Ending:
         return getattr(self._transport, name)
 
     def is_closing(self) -> bool:
-        """Whether nothing more is written."""
+        """Whether writing was shut down or the connection closed."""
         return self._is_ended or self._transport.is_closing()
 
     def close(self) -> None:
-        """End the server's half behind what was written."""
+        """Shut down writing after the data that was written (half-close)."""
         if self.is_closing():
             return
         self._is_ended, self.write = True, _discard
@@ -45,21 +47,21 @@ class Ending:
         self._ended()
 
     def cut(self) -> None:
-        """Close both halves behind what was written."""
+        """Close the connection after the data that was written."""
         self._transport.close()
 
     def forget(self) -> None:
-        """Call nothing any more: the connection is lost."""
+        """Drop the callback: the connection is lost."""
         self._is_ended, self._ended = True, _nothing
 
     def wait_for_the_client(self) -> asyncio.TimerHandle:
-        """Close both halves unless the client ends its own in time."""
+        """Close the connection unless the client sends EOF within `CLIENT_SECONDS`."""
         return self._loop.call_later(CLIENT_SECONDS, self.cut)
 
 
 def _nothing() -> None:
-    """What an end calls once its connection is lost."""
+    """Do nothing: replaces the callback of a lost connection."""
 
 
 def _discard(data: Any) -> None:
-    """What a transport does with bytes behind its end."""
+    """Discard data written after the half-close."""
