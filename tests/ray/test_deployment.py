@@ -175,11 +175,11 @@ def test_requests_over_http_count_by_their_bytes() -> None:
             self.scope = {"headers": headers}
 
     def work(*headers: tuple[bytes, bytes]) -> float:
-        return float(made._predicted(Named("x", Scoped(list(headers)))))
+        return float(made._predict_seconds(Named("x", Scoped(list(headers)))))
 
     assert work((b"content-length", b"2000")) == 2 * work((b"content-length", b"1000")) > 0
     assert work() == work((b"content-length", b"-1")) == 0.0
-    assert made._predicted(Named("x", {"input_ids": "no tokens"})) == 0.0
+    assert made._predict_seconds(Named("x", {"input_ids": "no tokens"})) == 0.0
 
 
 def test_wrong_arguments(folder: Path, tmp_path: Path) -> None:
