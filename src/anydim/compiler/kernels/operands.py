@@ -71,15 +71,17 @@ class Operands:
         reason: str, *, parallel: Size, work: tuple[Size, Size], grain: Size | int = 1,
         scratch: Size | int = 0, in_place: tuple[tuple[str, str], ...] = (), group: int = 0,
         locals: Iterable[Local] = (), versions: tuple[tuple[str, Condition], ...] = (),
+        kernel: Kernel | None = None,
     ) -> Launch:  # fmt: skip
         """A launch of a kernel with these operands and a `body` that uses these sizes.
 
         `work` is (operations, bytes moved); see `Launch` and `assemble` for the other parameters.
+        A `kernel` of several functions replaces the one made of `body`.
         """
         shared = self.shared_buffers(in_place)
+        kernel = kernel or assemble(name, self.operands, sizes.names, body, shared, group, locals)
         return Launch(
-            assemble(name, self.operands, sizes.names, body, shared, group, locals),
-            self.arguments, sizes.sizes, parallel, grain, as_size(scratch), *work,
+            kernel, self.arguments, sizes.sizes, parallel, grain, as_size(scratch), *work,
             print_schedule(schedule), reason, in_place=in_place, versions=versions,
         )  # fmt: skip
 

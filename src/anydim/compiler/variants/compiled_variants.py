@@ -23,7 +23,9 @@ from anydim.runtime.program.callable_program import CallableProgram
 from anydim.sizes import given_sizes
 
 if TYPE_CHECKING:  # a model without variants needs none of it
+    from anydim.compiler.targets.target import Target
     from anydim.compiler.variants.call_sites import Event
+    from anydim.compiler.variants.deferred import Later
     from anydim.compiler.variants.expected_gain import Gain
     from anydim.compiler.variants.serving import Serving
     from anydim.compiler.variants.tuning import Tuned
@@ -47,7 +49,7 @@ class Fitted(CallableProgram):
     _formed: Strategy = GENERIC  # the strategy it was compiled with
     _strategies: Mapping[str, Strategy] = {}
     _listener: Callable[[Event], None] | None = None
-    _later: object = None  # timer of a strategy with patience
+    _later: Later | None = None  # timer of a strategy with patience
     _given: Strategy = GENERIC
 
     def serve_by(
@@ -79,31 +81,35 @@ class Fitted(CallableProgram):
             self._serving, self._later = None, None
             self._given, self._strategies = self._formed if plain else known, named
             if known.patience and not named:
-                later: Any = import_module("anydim.compiler.variants.deferred")
-                self._later = later.Later(self.executable, known.patience, self._start)
+                later: type[Later] = import_module("anydim.compiler.variants.deferred").Later
+                self._later = later(self.executable, known.patience, self._start)
             elif not plain:
                 self._begin()
         if self._serving is not None:
             self._serving.prepare_buckets()
 
-    def _target(self) -> Any:
-        return import_module("anydim.compiler.targets.targets").target(self._made_by)
+    def _target(self) -> Target:
+        target: Target = import_module("anydim.compiler.targets.targets").target(self._made_by)
+        return target
 
     def _parts(self, known: Strategy, named: Mapping[str, Strategy]) -> list[Strategy]:
-        deciding: Any = import_module("anydim.compiler.variants.launch_strategy")
-        found: list[Strategy] = deciding.strategies_of(
-            self.program.host_sites, known, named, self.program.sites
-        )
+        found: list[Strategy] = import_module(
+            "anydim.compiler.variants.launch_strategy"
+        ).strategies_of(self.program.host_sites, known, named, self.program.sites)
         return found
 
-    def _begin(self) -> None:
-        made: Any = import_module("anydim.compiler.variants.serving")
-        known, code = self._given, self._target()
-        parts = self._parts(known, self._strategies)
-        given = (self.program, self.executable, code, known, parts, self._notify)
-        self._serving = made.Serving(*given)
+    def _make_serving(
+        self, known: Strategy, parts: list[Strategy], notify: Callable[[Event], None]
+    ) -> Serving:
+        """The state of a strategy; `parts` are the strategies of all host sites."""
+        make: type[Serving] = import_module("anydim.compiler.variants.serving").Serving
+        return make(self.program, self.executable, self._target(), known, parts, notify)
 
-    def _start(self, later: object = None) -> None:
+    def _begin(self) -> None:
+        parts = self._parts(self._given, self._strategies)
+        self._serving = self._make_serving(self._given, parts, self._notify)
+
+    def _start(self, later: Later | None = None) -> None:
         """Start a deferred strategy now, if `later` is still the current one."""
         with _starting(os.getpid()):
             if self._later is not None and later in (None, self._later):
@@ -124,10 +130,10 @@ class Fitted(CallableProgram):
             raise OptionError(f"{self.name}: {known} names dim '{name}'", hint)
         if not any(leaf.profile for leaf in known.leaves()):
             return known
-        made: Strategy = import_module("anydim.compiler.variants.profiled").with_cuts(
+        filled: Strategy = import_module("anydim.compiler.variants.profiled").with_cuts(
             known, self._read_recorded
         )
-        return made
+        return filled
 
     @property
     def strategy(self) -> Strategy:
@@ -231,9 +237,8 @@ class Fitted(CallableProgram):
         watch = import_module("anydim.compiler.variants.watching").Watch(
             self.name, made, self.input_dims
         )
-        recording: Any = import_module("anydim.runtime.program.recording").Recording
-        begun: Recording = recording(path_of("path", path), self.executable, watch).start()
-        return begun
+        make: type[Recording] = import_module("anydim.runtime.program.recording").Recording
+        return make(path_of("path", path), self.executable, watch).start()
 
     def prepare_recorded(
         self,
@@ -281,20 +286,17 @@ class Fitted(CallableProgram):
             OptionError: The file cannot be read, or has no sizes of this model.
         """
         rows, sites = self._read_recorded(path), self._recorded_sites(path)
-        made: Any = import_module("anydim.compiler.variants.expected_gain")
         wanted = import_module("anydim.compiler.variants.tuning").wanted_launches
         serving = self._serving or self._idle()
-        found: list[Gain] = made.gains(serving, wanted(serving, rows, sites))
+        found: list[Gain] = import_module("anydim.compiler.variants.expected_gain").gains(
+            serving, wanted(serving, rows, sites)
+        )
         return found
 
     def _idle(self) -> Serving:
         """A `Serving` that compiles no variants."""
-        made: Any = import_module("anydim.compiler.variants.serving")
-        none, code = [GENERIC] * len(self.program.host_sites), self._target()
-        serving: Serving = made.Serving(
-            self.program, self.executable, code, GENERIC, none, lambda event: None
-        )
-        return serving
+        none: list[Strategy] = [GENERIC] * len(self.program.host_sites)
+        return self._make_serving(GENERIC, none, lambda event: None)
 
     def tune(
         self,

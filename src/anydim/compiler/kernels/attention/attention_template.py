@@ -25,7 +25,7 @@ from anydim.compiler.kernels.knobs import FLAG, VERSIONS, Knob, is_whole
 from anydim.compiler.kernels.launch import Launch, Machine, moved_bytes
 from anydim.compiler.kernels.naming import named_kernel
 from anydim.compiler.kernels.operands import Operands
-from anydim.compiler.kernels.schedule import any_version, print_schedule
+from anydim.compiler.kernels.schedule import any_version
 from anydim.compiler.kernels.template import Task, form_template
 from anydim.compiler.kernels.versions import Listed, checked_version, taken_where
 from anydim.lang.tree import Read
@@ -98,21 +98,14 @@ def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
     factors = (form.queries.tensor, form.keys.tensor, form.values.tensor)
     kernel_operands = Operands.of(group, (form.score, *(Read(name, ()) for name in factors)))
     sizes = SizeParameters()
-    kernel = _kernel(plan, kernel_operands, sizes, machine)
     variant = "all keys in one block" if fit else "online softmax over blocks of keys"
-    return Launch(
-        kernel=kernel,
-        arguments=kernel_operands.arguments,
-        sizes=sizes.sizes,
+    return kernel_operands.launch(
+        "attention", sizes, (), schedule, f"two products joined by softmax; {variant}",
+        kernel=_kernel(plan, kernel_operands, sizes, machine),
         parallel=product(axis.extent for axis in form.batch) * plan.chunks,
-        grain=_grain(form, schedule, machine),
-        scratch=plan.scratch,
-        flops=_flops(form),
-        moved=moved_bytes(group),
-        schedule=print_schedule(schedule),
-        reason=f"two products joined by softmax; {variant}",
-        versions=versions,
-    )
+        work=(_flops(form), moved_bytes(group)), grain=_grain(form, schedule, machine),
+        scratch=plan.scratch, versions=versions,
+    )  # fmt: skip
 
 
 def _versions(form: AttentionForm, schedule: Attention, box: Box) -> Listed:

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 from anydim.compiler.kernels.knobs import AXIS, between, power_of_two
 from anydim.compiler.kernels.launch import Launch
 from anydim.compiler.kernels.loop_nest.nest_schedule import Nest
 from anydim.compiler.kernels.template import Task, form_template
 
+if TYPE_CHECKING:
+    from anydim.compiler.kernels.loop_nest.nest_form import NestForm
 
-def _form(task: Task) -> Any:
-    group = task.group
-    return _later("nest_form").nest_form(group, task.box) if group.steps else None
-
-
-def _propose(form: Any, task: Task) -> Nest:
-    made: Nest = _later("nest_lowering").propose(form, task)
-    return made
+_LOWERING = "anydim.compiler.kernels.loop_nest.nest_lowering"
 
 
-def _lower(form: Any, schedule: Nest, task: Task) -> Launch:
-    made: Launch = _later("nest_lowering").lower(form, schedule, task)
-    return made
+def _form(task: Task) -> NestForm | None:
+    if not task.group.steps:
+        return None
+    form: NestForm | None = import_module("anydim.compiler.kernels.loop_nest.nest_form").nest_form(
+        task.group, task.box
+    )
+    return form
 
 
-def _later(module: str) -> Any:
-    return import_module(f"anydim.compiler.kernels.loop_nest.{module}")
+def _propose(form: NestForm, task: Task) -> Nest:
+    propose: Callable[[NestForm, Task], Nest] = import_module(_LOWERING).propose
+    return propose(form, task)
+
+
+def _lower(form: NestForm, schedule: Nest, task: Task) -> Launch:
+    lower: Callable[[NestForm, Nest, Task], Launch] = import_module(_LOWERING).lower
+    return lower(form, schedule, task)
 
 
 _KNOBS = {

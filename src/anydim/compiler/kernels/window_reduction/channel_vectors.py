@@ -16,17 +16,7 @@ from anydim.compiler.kernels.window_reduction.channels_last import can_skip_taps
 from anydim.compiler.kernels.window_reduction.window_form import Sliding, Window, sliding_of
 from anydim.lang.tree import Axis, Expr, Group, Index, Literal, Read, TensorType
 from anydim.lang.tree.affine import Affine, address, affine, reads
-from anydim.sizes import (
-    NEVER,
-    Box,
-    Condition,
-    Size,
-    as_size,
-    at_least,
-    at_most,
-    ceil_div,
-    product,
-)
+from anydim.sizes import NEVER, Box, Condition, Size, as_size, at_least, at_most, ceil_div, product
 
 FLAT = 2  # rows of an image whose windows share few loads
 STRIP = 192  # elements of a plane in the rows of a strip

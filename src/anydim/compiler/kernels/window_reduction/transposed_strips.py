@@ -37,7 +37,6 @@ from anydim.compiler.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.compiler.kernels.matmul.transposed import matrix_transpose_library
 from anydim.compiler.kernels.naming import named_kernel
 from anydim.compiler.kernels.operands import Operands, assemble
-from anydim.compiler.kernels.schedule import print_schedule
 from anydim.compiler.kernels.window_reduction.channel_vectors import (
     LARGEST,
     STRIP,
@@ -126,26 +125,16 @@ class PlanesWriter(AcrossWriter):
 
     def launch(self, schedule: Any, grain: Size | int, estimates: tuple[Size, Size]) -> Launch:
         """The launch, with estimates of its operations and moved bytes."""
-        planes = self.planes
-        body = self.body()
-        libraries = self.libraries.values()
-        kernel = assemble("window_reduction", self.touched.operands, self.sizes.names, body)
+        name, body, libraries = "window_reduction", self.body(), self.libraries.values()
+        kernel = assemble(name, self.touched.operands, self.sizes.names, body)
         main = replace(kernel.main, name="planes")  # both may be variants of one kernel
-        flops, moved = estimates
-        return Launch(
-            kernel=named_kernel(
-                "window_reduction", kernel.operands, kernel.sizes, (main,), libraries
-            ),
-            arguments=self.touched.arguments,
-            sizes=self.sizes.sizes,
-            grain=grain,
-            flops=flops,
-            moved=moved,
-            schedule=print_schedule(schedule),
-            parallel=self._each * ceil_div(planes.channels.extent, self.lanes),
-            scratch=self.scratch_vectors * (self.lanes * _LANE_BYTES),
-            reason="a reduction over windows of narrow images, vectors along channels",
-        )
+        return self.touched.launch(
+            name, self.sizes, body, schedule,
+            "a reduction over windows of narrow images, vectors along channels",
+            parallel=self._each * ceil_div(self.planes.channels.extent, self.lanes),
+            work=estimates, grain=grain, scratch=self.scratch_vectors * (self.lanes * _LANE_BYTES),
+            kernel=named_kernel(name, kernel.operands, kernel.sizes, (main,), libraries),
+        )  # fmt: skip
 
     @property
     def _each(self) -> Size:
@@ -181,10 +170,7 @@ class PlanesWriter(AcrossWriter):
             first, last = greatest(low - before, 0), least(high - before, rows)
             with for_loop(
                 scope, scope.name(last), scope.name(first), self._strip, letter="strip"
-            ) as (
-                strip,
-                row,
-            ):
+            ) as (strip, row):
                 self._rows(strip, row, strip.name(least(row + self._strip, last)))
 
         wide = (self.planes.width, *(source.width * source.by for source in self.planes.sources))

@@ -16,8 +16,8 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.knobs import VERSIONS, between, power_of_two
 from anydim.compiler.kernels.launch import Launch, Machine, halved_lanes
 from anydim.compiler.kernels.matmul.convolution_form import windows_of
-from anydim.compiler.kernels.operands import Operands, assemble
-from anydim.compiler.kernels.schedule import ANY, any_version, print_schedule
+from anydim.compiler.kernels.operands import Operands
+from anydim.compiler.kernels.schedule import ANY, any_version
 from anydim.compiler.kernels.template import Template
 from anydim.compiler.kernels.versions import (
     Version,
@@ -37,7 +37,7 @@ from anydim.compiler.kernels.window_reduction.window_form import UNROLLED_BELOW,
 from anydim.compiler.kernels.window_reduction.window_vectors import SlidingWriter
 from anydim.compiler.kernels.work_estimate import cost, grain_size, work
 from anydim.lang.tree import Group, Tensor
-from anydim.sizes import ALWAYS, Box, Size, as_size, minimum, product
+from anydim.sizes import ALWAYS, Box, Size, minimum, product
 
 _MOST_VECTORS, _MOST_BELOW = 4, 8
 OF_ROWS = ("merged_rows", "single_rows")  # versions inside the launch along rows
@@ -142,19 +142,11 @@ def _launch(
     group: Group, touched: Operands, schedule: Slide, writer: SlidingWriter,
     body: tuple[ir.Step, ...], parallel: Size, grain: Size | int, along: str,
 ) -> Launch:  # fmt: skip
-    flops, moved = work(group)
-    return Launch(
-        kernel=assemble("window_reduction", touched.operands, writer.sizes.names, body),
-        arguments=touched.arguments,
-        sizes=writer.sizes.sizes,
-        parallel=parallel,
-        grain=grain,
-        scratch=as_size(0),
-        flops=flops,
-        moved=moved,
-        schedule=print_schedule(schedule),
-        reason=f"a reduction over windows, vectors along {along}",
-    )
+    return touched.launch(
+        "window_reduction", writer.sizes, body, schedule,
+        f"a reduction over windows, vectors along {along}",
+        parallel=parallel, work=work(group), grain=grain,
+    )  # fmt: skip
 
 
 _KNOBS = {

@@ -21,10 +21,7 @@ from anydim.compiler.kernels.matmul.contraction.interleaved_accumulators import 
     interleaved_libraries,
     may_interleave,
 )
-from anydim.compiler.kernels.matmul.contraction.operand_copies import (
-    CopyShape,
-    copy_library,
-)
+from anydim.compiler.kernels.matmul.contraction.operand_copies import CopyShape, copy_library
 from anydim.compiler.kernels.matmul.contraction_form import ContractionForm, MatrixWalk
 from anydim.compiler.kernels.matmul.epilogue import target_of
 from anydim.compiler.kernels.matmul.matmul_kernel import call, packed_at, roles_of_form

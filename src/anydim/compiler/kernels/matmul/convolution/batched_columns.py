@@ -24,16 +24,7 @@ from anydim.compiler.kernels.matmul.tile_epilogue import TileEpilogue
 from anydim.compiler.kernels.matmul.window_geometry import Bound
 from anydim.compiler.kernels.versions import taken_where
 from anydim.lang.tree.affine import affine
-from anydim.sizes import (
-    NEVER,
-    Condition,
-    Size,
-    as_size,
-    at_least,
-    at_most,
-    ceil_div,
-    product,
-)
+from anydim.sizes import NEVER, Condition, Size, as_size, at_least, at_most, ceil_div, product
 
 
 def columns_of(
