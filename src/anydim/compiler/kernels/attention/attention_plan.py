@@ -126,6 +126,7 @@ class Plan:
             entries += [("news", self.rows), ("keeps", self.rows), ("sums", rows * self.padded)]
         entries.append(("packed_keys", keys * self.depth))
         if self.copies:
+            # Values are read in place where their rows are whole vectors: a copy gains nothing.
             entries.append(("packed_values", keys * self.padded))
         parts: list[Part] = []
         for name, elements in entries:

@@ -59,6 +59,7 @@ def largest_scores(plan: Plan, unit: ScalarLowering) -> tuple[ir.Step, ...]:
             old = Buffer(code, "tops", float32)[LOOP.at + number]
             old = code.let(select(_later(), old, MINUS_INFINITY))
             top = code.let(_larger(old, top))
+            # Online softmax (Milakov and Gimelshein 2018): sums of earlier blocks are rescaled.
             keep = exp_nonpositive(code, old - _finite(top))
             keep = select(old.equals(top), 1, keep)  # blocks of no weight preserve all bits
             Buffer(code, "keeps", float32)[number] = keep

@@ -36,6 +36,7 @@ def scan_mask(plan: Plan, unit: ScalarLowering, alike: bool) -> tuple[ir.Step, .
     found, code = plan.form.bound, Writer("mask_")
     if found is None or alike != (plan.form.query.name not in free_axes(found)):
         return ()
+    # Backwards: masked keys are those that pad a row of tokens, at its end.
     later, padded = constant(0) < LOOP.block, LOOP.panels * plan.lanes
     # a row has some unmasked key in the first block, so the first vector is not scanned
     code.emit(ir.Declare("last", select(later, 0, constant(plan.lanes))))
@@ -87,6 +88,7 @@ def unmasked_keys(
         missed.set(False)
         code.take(scored)
         with code.when(keys < count):
+            # The scan only bounded the scores: a fully masked row has none above the bounds.
             _check_skipped(code, plan, missed)
             with code.when(missed()):
                 code.emit(ir.Assign(SEEN.name, every))

@@ -75,6 +75,7 @@ def sort(code: Code, pairs: Pairs, count: ir.Value) -> ir.Value:
     Positions count ... 2 * count are used too: the sorted pairs start at 0 or at `count`.
     """
     begin = code.variable(0)
+    # 16 keys: 60 ns by ranks, 185 by insertion, which mispredicts its branches.
     with code.when(count <= FEW):
         _sort_by_ranks(code, pairs, count)
         begin.set(count)
@@ -145,6 +146,7 @@ def _pass(code: Code, pairs: Pairs, count: ir.Value, number: int, begin: Variabl
     """Sort by one digit, unless all keys have the same."""
     counts = pairs.counts.part(number * VALUES)
     first = digit_of(pairs.keys[begin()], number)
+    # Small integers share their high bytes (Unique of int64 below 7: 1.19 -> 0.36).
     with code.when(counts[first].as_(int64).differs(count)):
         running_totals(code, counts)
         source = begin()

@@ -267,6 +267,7 @@ class _Best:
                 insert(code, pairs, code.let(self.k - 1), key, i.as_(uint32))
                 self._set_worst(x)
 
+        # Set bits of comparison masks: 141 us for 64 of a million, by elements 470.
         whole = code.let(full + (high - full & -self.block))
         with code.range(full, whole, self.block) as i, code.each(self._promising(x, i)) as lane:
             consider(code.let(i + lane))

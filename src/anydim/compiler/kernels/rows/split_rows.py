@@ -106,6 +106,7 @@ class Parts:
     def of(setting: Setting) -> Parts:
         """Sized for the largest number of shared rows; empty where rows are short."""
         form, lanes = setting.form, setting.lanes
+        # Pieces are at least half of PIECE, so this bounds their number.
         elements = minimum(rows_of(form), MANY) * (form.lane.extent // (PIECE // 2)) * lanes
 
         def tensor(name: str, dtype: DType) -> Tensor:

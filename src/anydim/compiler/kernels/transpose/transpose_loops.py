@@ -89,6 +89,7 @@ class Chunks(Squares):
 
     def _first_variant(self, variants: Sequence[Variant]) -> None:
         """Emit the first variant whose condition holds."""
+        # Chosen per chunk: a template cannot know which axis is long at call time.
         variant, *others = variants
         if not others:
             variant.lower(None)

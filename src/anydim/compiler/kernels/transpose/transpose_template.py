@@ -66,6 +66,7 @@ def _propose(form: TranspositionForm, task: Task) -> Transposition | None:
         short.pop()
     if any(extent is not None and 2 * extent < lanes for extent in short) and dtype.bytes > 2:
         return None
+    # Wider registers have one shuffle unit instead of two: no faster.
     if form.value == form.read:
         lanes = min(lanes, max(_LEAST, _REGISTER // dtype.bytes))
     return Transposition(lanes)

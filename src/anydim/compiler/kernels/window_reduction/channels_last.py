@@ -135,6 +135,7 @@ class AcrossWriter:
         fetched faster in storage order.
         """
         windows = [window for _, windows in self.form.bodies for window in windows]
+        # MaxPool 3/2: 107 -> 88 us with all vectors of a block at a position.
         near = all(
             w.address.stride(self.walk.name) == self.form.lane.extent
             for w in windows

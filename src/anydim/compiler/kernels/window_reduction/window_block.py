@@ -304,6 +304,7 @@ class Block:
             outer = rest.without(*moving)
             inner = rest - outer
             first = scope.scalar(to_expr(outer)) + at * window.stride
+            # The select stands before the loops, where it costs nothing per tap.
             if unproved and moving and not any(moving & set(x.index.indices) for x in unproved):
                 first = self.outside[home].name(near(first, self._in_bounds(home, unproved)))
             self.found[key] = scope.name(first + scope.scalar(to_expr(inner)))

@@ -62,6 +62,7 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
         return Slide(lanes, _MOST_VECTORS if machine.registers >= 32 else _MOST_VECTORS // 2)
     extent = form.lane.extent.constant
     lanes = halved_lanes(lanes, extent, least=4)
+    # Eight rows of 25 taps would spill: their weights stay in registers, too.
     if form.share:
         free = machine.registers - len(
             _below(group, box).bodies

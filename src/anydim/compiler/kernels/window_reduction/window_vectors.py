@@ -70,6 +70,7 @@ class SlidingWriter:
         image = image_of(form, self.wide.lanes, box)
         sources = {window.read.tensor for _, windows in form.bodies for window in windows}
         if any(types[tensor].dtype.bytes < _GATHERED for tensor in sources):
+            # No processor gathers bytes.
             image = None if image is None or image.gathered else image
         self.image = image
 
@@ -165,6 +166,7 @@ class SlidingWriter:
                 Cell(columns, {rows.name: row + copy}, (rows.name, copy)) for copy in range(copies)
             ]
             span = constant(copies - 1)
+            # Depthwise 7 x 7 from memory: 1.0 to 1.3 -> 0.84; within caches it costs 3 to 7 %.
             self._prefetch(columns, block, row)
             self._with_fast_path(self.setting, block, rows, copies, span, high, cells, cells)
 

