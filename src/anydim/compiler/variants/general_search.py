@@ -19,7 +19,7 @@ from anydim.compiler.kernels.template import schedule_from_text, template_of
 from anydim.compiler.passes.recipes import parse_machine
 from anydim.compiler.targets.target import Target
 from anydim.compiler.variants.candidates import Sized, size_site, version_names
-from anydim.compiler.variants.search import SURE
+from anydim.compiler.variants.search import SURE, faster
 from anydim.compiler.variants.trial import GUARDED, Trials
 from anydim.runtime.program.recipe import Recipe
 from anydim.runtime.variant_tables import Sizes
@@ -126,7 +126,7 @@ def _search(samples: _Samples, best: Scored, end: float) -> Iterator[Scored]:
                     return
                 found = _score_text(samples, _change_option(at, option, value), best, taken)
                 if found is not None:
-                    best = _better(best, found)
+                    best = faster(best, found)
                     yield found
 
 
@@ -149,12 +149,6 @@ def _score_text(samples: _Samples, text: str, best: Scored, taken: set[str]) -> 
     taken.add(launch.schedule)
     assert best.ratio is not None
     return samples.score(launch, best.ratio)
-
-
-def _better(one: Scored, other: Scored) -> Scored:
-    if other.ratio is None or one.ratio is None:
-        return one
-    return other if other.ratio < one.ratio else one
 
 
 def _change_option(schedule: str, option: str, value: int | str) -> str:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import chain
+from typing import Protocol, TypeVar
 
 from anydim.compiler.kernels.template import Template
 from anydim.compiler.targets.target import Target
@@ -20,6 +21,13 @@ from anydim.compiler.variants.candidates import (
 )
 from anydim.compiler.variants.trial import Trials, Tried
 
+
+class _HasRatio(Protocol):
+    @property
+    def ratio(self) -> float | None: ...
+
+
+Timed = TypeVar("Timed", bound=_HasRatio)
 SURE = 31  # rounds: the minimum of many times is biased, so the winner is measured again
 
 
@@ -72,8 +80,8 @@ def _search(
             yield tried
 
 
-def faster(one: Tried, other: Tried) -> Tried:
-    """The faster one; a candidate with different bits loses."""
+def faster(one: Timed, other: Timed) -> Timed:
+    """The faster one; a candidate with different bits, which has no ratio, loses."""
     if other.ratio is None:
         return one
     return other if one.ratio is None or other.ratio < one.ratio else one

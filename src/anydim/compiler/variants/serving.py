@@ -25,6 +25,7 @@ from anydim.compiler.variants.background import run_in_background
 from anydim.compiler.variants.call_sites import CallSite, Event, call_sites_of
 from anydim.compiler.variants.ledger import Ledger, Verdict, ledger, name_of
 from anydim.compiler.variants.shared_schedules import Row, share_schedules
+from anydim.compiler.variants.solved_dims import narrow_dim
 from anydim.compiler.variants.strategies import Adaptive, Buckets, Exact, Strategy
 from anydim.compiler.variants.strategies.buckets import Between
 from anydim.compiler.variants.strategies.strategy import SAME
@@ -35,7 +36,7 @@ from anydim.runtime.program.program import Program
 from anydim.runtime.program.segment import Site as ProgramSite
 from anydim.runtime.program.variants import StoredSite, Variant
 from anydim.runtime.variant_tables import Callee, Key, Sizes, VariantEntry, key_of
-from anydim.sizes import LARGEST, Box, Dim, bounds
+from anydim.sizes import LARGEST, Box, bounds
 
 LOG = logging.getLogger("anydim.variants")
 MISSED = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
@@ -317,7 +318,7 @@ class Serving:
         names, general = frozenset[str]().union(*(size.symbols for size in wanted)), self.box
         if names.isdisjoint(bucket) or names - set(general.names):
             return None
-        dims = [_inside(dim, bucket.get(dim.name, (dim.lo, dim.hi))) for dim in general.dims]
+        dims = [narrow_dim(dim, *bucket.get(dim.name, (dim.lo, dim.hi))) for dim in general.dims]
         if None in dims:
             return None
         box = Box.of(*filter(None, dims), constraints=general.constraints)
@@ -493,11 +494,3 @@ class Serving:
             (p for p in self.call_sites if any(site is each for each in p.sites)), None
         )
         return "generic" if call_site is None else call_site.serving(sizes)
-
-
-def _inside(dim: Dim, ends: tuple[int, int | None]) -> Dim | None:
-    """The intersection of a dim with a range; None if empty."""
-    low = max(dim.lo, ends[0])
-    highs = [high for high in (dim.hi, ends[1]) if high is not None]
-    high = min(highs, default=None)
-    return Dim(dim.name, low, high) if high is None or low <= high else None

@@ -48,6 +48,13 @@ def size_name(number: int) -> str:
     return f"launch.word.{number}"
 
 
+def narrow_dim(dim: Dim, low: int, high: int | None) -> Dim | None:
+    """A dim within a range; None if no size is left."""
+    low, highs = max(dim.lo, low), [each for each in (dim.hi, high) if each is not None]
+    high = min(highs, default=None)
+    return Dim(dim.name, low, high) if high is None or low <= high else None
+
+
 def dims_of_span(sizes: Sequence[Size], span: Span) -> tuple[SolvedDim, ...] | None:
     """Solve launch sizes for their dims over a span; None if a dim has no bounds."""
     found: dict[str, SolvedDim] = {}

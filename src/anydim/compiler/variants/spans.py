@@ -20,7 +20,7 @@ from anydim.compiler.kernels.launch import Launch
 from anydim.compiler.native.arithmetic import Arithmetic, RangedValue
 from anydim.compiler.native.body import Body, parameter
 from anydim.compiler.passes.site_fitting import parameters_of, positions_of, with_interface
-from anydim.compiler.variants.solved_dims import SolvedDim, dims_of_span, size_name
+from anydim.compiler.variants.solved_dims import SolvedDim, dims_of_span, narrow_dim, size_name
 from anydim.runtime.program.recipe import Recipe
 from anydim.runtime.variant_tables import Span
 from anydim.sizes import LARGEST, Box, Dim, Interval, Size, bounds, simplify
@@ -49,7 +49,9 @@ class Spanned:
         if solved is None:
             return None
         sure = all(each.source is not None for each in solved)
-        bounded = [_intersect(each.dim, box if sure else Box()) for each in solved]
+        own = {dim.name: dim for dim in box.dims} if sure else {}
+        ends = ((each.dim, own.get(each.name, each.dim)) for each in solved)
+        bounded = [narrow_dim(dim, other.lo, other.hi) for dim, other in ends]
         others = [dim for dim in box.dims if dim.name not in {each.name for each in solved}]
         if None in bounded:
             return None
@@ -78,16 +80,6 @@ class Spanned:
 def _top(dim: Dim) -> int:
     """The largest trial size of a dim."""
     return dim.lo + _OPEN if dim.hi is None else dim.hi
-
-
-def _intersect(dim: Dim, box: Box) -> Dim | None:
-    """The intersection of a dim with that of a box; None if empty."""
-    if dim.name not in box.names:
-        return dim
-    other = box.dim(dim.name)
-    highs = [high for high in (dim.hi, other.hi) if high is not None]
-    low, high = max(dim.lo, other.lo), min(highs, default=None)
-    return Dim(dim.name, low, high) if high is None or low <= high else None
 
 
 def spanned_kernel(launch: Launch, recipe: Recipe, site: Spanned) -> Kernel:

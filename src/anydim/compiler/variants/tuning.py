@@ -106,24 +106,31 @@ def wanted_launches(
     works: dict[tuple[int, Sizes], float] = {}
     whole = 0.0  # the work of all recorded calls
     for row in recorded:
-        launches = [
-            (number, site, serving.key(site, row.dims))
-            for number, call_site in enumerate(serving.call_sites)
-            for site in call_site.sites
-        ]
-        work = [work_of(site, row.dims) for _, site, sizes in launches if sizes is not None]
-        total = sum(work) or 1.0
+        launches = determined_launches(serving, row.dims)
+        total = sum(work for *_, work in launches) or 1.0
         whole += row.count * total
-        determined = ((number, sizes) for number, _, sizes in launches if sizes is not None)
-        for key, share in zip(determined, work):
-            costs[key] = costs.get(key, 0.0) + row.seconds * share / total
-            works[key] = share
+        for number, sizes, work in launches:
+            key = number, sizes
+            costs[key] = costs.get(key, 0.0) + row.seconds * work / total
+            works[key] = work
     rate = sum(row.seconds for row in recorded) / (whole or 1.0)  # seconds per unit of work
     for number, sizes, work_of_site, count in _undetermined_sizes(serving, sites):
         if (number, sizes) not in costs:
             costs[number, sizes], works[number, sizes] = rate * count * work_of_site, work_of_site
     rows = [Wanted(*key, cost, works[key]) for key, cost in costs.items()]
     return sorted(rows, key=lambda each: -each.seconds)
+
+
+def determined_launches(
+    serving: Serving, dims: Mapping[str, int]
+) -> list[tuple[int, Sizes, float]]:
+    """The launches of a call whose sizes the dims determine: call site, sizes and work."""
+    return [
+        (number, sizes, work_of(site, dims))
+        for number, call_site in enumerate(serving.call_sites)
+        for site in call_site.sites
+        if (sizes := serving.key(site, dims)) is not None
+    ]
 
 
 def _undetermined_sizes(

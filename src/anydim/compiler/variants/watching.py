@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from anydim.compiler.variants.call_sites import CallSite
 from anydim.compiler.variants.serving import MISSED, Serving
-from anydim.compiler.variants.tuning import work_of
+from anydim.compiler.variants.tuning import determined_launches
 from anydim.runtime.program.recording import Recorded
 from anydim.runtime.program.site_recording import RecordedSite
 from anydim.runtime.variant_tables import Callee, Sizes
@@ -79,14 +79,9 @@ class Watch:
         """Launch sizes that follow from the sizes of calls."""
         found: dict[tuple[int, Sizes], tuple[int, float]] = {}
         for row in rows:
-            works = [
-                (number, key, work_of(site, row.dims))
-                for number, call_site in enumerate(self._serving.call_sites)
-                for site in call_site.sites
-                if (key := self._serving.key(site, row.dims)) is not None
-            ]
-            total = sum(work for *_, work in works) or 1.0
-            for number, key, work in works:
+            launches = determined_launches(self._serving, row.dims)
+            total = sum(work for *_, work in launches) or 1.0
+            for number, key, work in launches:
                 count, seconds = found.get((number, key), (0, 0.0))
                 more = row.seconds * work / total
                 found[number, key] = count + row.count, seconds + more
