@@ -20,7 +20,7 @@ from anydim.compiler.kernels.template import Misfit, Template, schedule_from_tex
 from anydim.compiler.passes.recipes import make, parse_machine
 from anydim.compiler.passes.site_fitting import fitted, parameters_of, with_interface
 from anydim.compiler.variants.solved_dims import dims_that_give, size_name
-from anydim.compiler.variants.spans import Spanned, extent_of, spanned_kernel
+from anydim.compiler.variants.spans import SolvedSpan, extent_of, spanned_kernel
 from anydim.lang.tree import Group
 from anydim.runtime.program.recipe import Recipe
 from anydim.runtime.variant_tables import AS_LAUNCHED, Key, Span
@@ -45,7 +45,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Sized:
+class SizedSite:
     """A site at sizes: its recipe and graph, its generic launch, and dims that produce the sizes.
 
     `box` has these dims: a point, or a range for a `span`; `points` are points of it for trials.
@@ -56,7 +56,7 @@ class Sized:
     generic: Launch
     box: Box
     points: tuple[Mapping[str, int], ...]
-    span: Spanned | None = None
+    span: SolvedSpan | None = None
 
     @property
     def group(self) -> Group:
@@ -74,7 +74,7 @@ class Sized:
         return self.points[0]
 
 
-def size_site(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | None:
+def size_site(recipe: Recipe, templates: Sequence[Template], key: Key) -> SizedSite | None:
     """A site at the sizes of a launch, or at a span of them; the parallel range is last.
 
     None if no dims that produce the sizes are found, for launches of routines and of multi-stage
@@ -99,7 +99,7 @@ def size_site(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized 
         return None
     point = {name: dims.get(name, 1) for name in graph.box.names}
     exact = Box.of(*(Dim(name, value, value) for name, value in point.items()))
-    return Sized(recipe, graph, launch, exact, (point,))
+    return SizedSite(recipe, graph, launch, exact, (point,))
 
 
 @lru_cache(maxsize=16)
@@ -109,16 +109,16 @@ def _generic(recipe: Recipe, templates: tuple[Template, ...]) -> tuple[Graph, La
     return graph, make(recipe, templates) if graph.nodes[0].operator == FUSED else None
 
 
-def _size_by_span(recipe: Recipe, graph: Graph, launch: Launch, span: Span) -> Sized | None:
+def _size_by_span(recipe: Recipe, graph: Graph, launch: Launch, span: Span) -> SizedSite | None:
     if launch.order is not None:
         launch = launch.walk_from_end(Size.symbol(size_name(launch.order)))
-    found = Spanned.of((*launch.sizes, launch.parallel), span, graph.box)
+    found = SolvedSpan.of((*launch.sizes, launch.parallel), span, graph.box)
     if found is None:
         return None
-    return Sized(recipe, graph, launch, found.box, found.points(), found)
+    return SizedSite(recipe, graph, launch, found.box, found.points(), found)
 
 
-def generic_candidate(site: Sized, templates: Sequence[Template]) -> Candidate | None:
+def generic_candidate(site: SizedSite, templates: Sequence[Template]) -> Candidate | None:
     """The generic schedule with constant sizes; None if a span would give the generic code."""
     if site.span is None:
         return _make_candidate(site.generic, site)
@@ -132,7 +132,7 @@ def generic_candidate(site: Sized, templates: Sequence[Template]) -> Candidate |
     return None if launch is None else _make_candidate(launch, site)
 
 
-def fitting(site: Sized, templates: Sequence[Template]) -> Iterator[Candidate]:
+def fitting(site: SizedSite, templates: Sequence[Template]) -> Iterator[Candidate]:
     """Candidates with the schedule each template selects for these sizes, if different."""
     machine, constants = parse_machine(site.recipe.machine), frozenset(site.recipe.constants)
     taken = {site.generic.schedule}
@@ -158,7 +158,7 @@ def version_names(launch: Launch | None) -> tuple[str, ...]:
 
 
 def neighbours(
-    site: Sized, templates: Sequence[Template], schedule: str, option: str
+    site: SizedSite, templates: Sequence[Template], schedule: str, option: str
 ) -> Iterator[Candidate]:
     """Candidates whose schedule differs in one option."""
     kind, options = parse_options(schedule)
@@ -172,7 +172,7 @@ def neighbours(
             yield made
 
 
-def by_text(site: Sized, templates: Sequence[Template], text: str) -> Candidate | None:
+def by_text(site: SizedSite, templates: Sequence[Template], text: str) -> Candidate | None:
     """The candidate of a schedule given as text; None if it does not fit the site."""
     machine, constants = parse_machine(site.recipe.machine), frozenset(site.recipe.constants)
     if text == site.generic.schedule:
@@ -186,13 +186,13 @@ def by_text(site: Sized, templates: Sequence[Template], text: str) -> Candidate 
         return next((each for each in fitting(site, templates) if each.schedule == text), None)
 
 
-def _lower(site: Sized, template: Template, schedule: Any) -> Candidate | None:
+def _lower(site: SizedSite, template: Template, schedule: Any) -> Candidate | None:
     """Lower a schedule at these sizes; None if its kernel does not fit the site."""
     launch = _launch(site, template, schedule)
     return None if launch is None else _make_candidate(launch, site)
 
 
-def _launch(site: Sized, template: Template, schedule: Any) -> Launch | None:
+def _launch(site: SizedSite, template: Template, schedule: Any) -> Launch | None:
     machine, constants = parse_machine(site.recipe.machine), frozenset(site.recipe.constants)
     generic = site.generic
     try:
@@ -204,7 +204,7 @@ def _launch(site: Sized, template: Template, schedule: Any) -> Launch | None:
     return launch if _serves(launch, site) else None
 
 
-def _serves(launch: Launch, site: Sized) -> bool:
+def _serves(launch: Launch, site: SizedSite) -> bool:
     """Whether a launch has the generic one's operands and needs no more scratch."""
     generic, dims = site.generic, site.dims
     if Counter(launch.arguments) != Counter(generic.arguments):
@@ -216,7 +216,7 @@ def _serves(launch: Launch, site: Sized) -> bool:
     return launch.scratch.evaluate(dims) <= generic.scratch.evaluate(dims)
 
 
-def _make_candidate(launch: Launch, site: Sized) -> Candidate:
+def _make_candidate(launch: Launch, site: SizedSite) -> Candidate:
     ranges = tuple(launch.parallel.evaluate(point) for point in site.points)
     grain = max(1, as_size(launch.grain).evaluate(site.points[0]))
     if site.span is not None:

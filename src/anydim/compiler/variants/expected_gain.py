@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from anydim.base.records import dataclass
 from anydim.compiler.variants.serving import Serving
-from anydim.compiler.variants.tuning import Wanted
+from anydim.compiler.variants.tuning import RecordedLaunch
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Gain:
     untried: float
 
 
-def gains(serving: Serving, rows: Sequence[Wanted]) -> list[Gain]:
+def gains(serving: Serving, rows: Sequence[RecordedLaunch]) -> list[Gain]:
     """Gains of kernels at recorded sizes, most expensive first."""
     found = []
     for number, call_site in enumerate(serving.call_sites):

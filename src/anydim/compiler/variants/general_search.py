@@ -18,7 +18,7 @@ from anydim.compiler.kernels.schedule import ANY, parse_options, print_schedule
 from anydim.compiler.kernels.template import schedule_from_text, template_of
 from anydim.compiler.passes.recipes import parse_machine
 from anydim.compiler.targets.target import Target
-from anydim.compiler.variants.candidates import Sized, size_site, version_names
+from anydim.compiler.variants.candidates import SizedSite, size_site, version_names
 from anydim.compiler.variants.search import SURE, faster
 from anydim.compiler.variants.trial import GUARDED, Trials
 from anydim.runtime.program.recipe import Recipe
@@ -28,7 +28,7 @@ _HOPELESS = 1.06  # of the best time: a schedule above it after two samples is a
 
 
 @dataclass(frozen=True)
-class Scored:
+class ScoredSchedule:
     """A schedule and its time ratio to the previous one, over all samples; None: not usable."""
 
     schedule: str
@@ -51,7 +51,7 @@ class _Samples:
         self._rows = [(trials, weight) for trials, weight in self._rows if trials.possible]
         others = [size_site(recipe, target.templates, sizes) for sizes in guards]
         self._guards = [Trials(o, target, threads=threads) for o in others if o is not None]
-        self.site: Sized | None = kept[0][0] if self._rows else None
+        self.site: SizedSite | None = kept[0][0] if self._rows else None
 
     def launch(self, text: str) -> Launch | None:
         """The launch of a schedule; None if it does not fit the site."""
@@ -67,17 +67,17 @@ class _Samples:
         except (OptionError, ValueError, ZeroDivisionError):  # incompatible option values
             return None
 
-    def score(self, launch: Launch, most: float, rounds: int = 0) -> Scored:
+    def score(self, launch: Launch, most: float, rounds: int = 0) -> ScoredSchedule:
         """Score a launch; stops early if it is far above `most`."""
         total = weights = 0.0
         for number, (trials, weight) in enumerate(self._rows):
             ratio, problem = trials.try_launch(launch, rounds)
             if ratio is None:
-                return Scored(launch.schedule, None, problem)
+                return ScoredSchedule(launch.schedule, None, problem)
             total, weights = total + weight * ratio, weights + weight
             if number and total / weights > _HOPELESS * most:
                 break
-        return Scored(launch.schedule, total / weights)
+        return ScoredSchedule(launch.schedule, total / weights)
 
     def passes_guards(self, launch: Launch) -> bool:
         """Whether a launch is fast enough at the guard sizes, with the same bits."""
@@ -88,7 +88,7 @@ class _Samples:
 def search_whole(
     recipe: Recipe, weights: Sequence[tuple[Sizes, float]], guards: Sequence[Sizes],
     target: Target, threads: int, seconds: float,
-) -> list[Scored]:  # fmt: skip
+) -> list[ScoredSchedule]:  # fmt: skip
     """Try schedules for `seconds`; the best one, measured again and guarded, is last.
 
     Empty if none of the sizes can be tried.
@@ -97,7 +97,7 @@ def search_whole(
     samples = _Samples(recipe, weights, guards, target, threads)
     if samples.site is None:
         return []
-    best = Scored(recipe.schedule, 1.0)
+    best = ScoredSchedule(recipe.schedule, 1.0)
     tried = list(_search(samples, best, end))
     good = sorted((each for each in tried if each.ratio is not None), key=lambda e: e.ratio or 0)
     for each in good[:3]:
@@ -110,7 +110,7 @@ def search_whole(
     return [*tried, best]
 
 
-def _search(samples: _Samples, best: Scored, end: float) -> Iterator[Scored]:
+def _search(samples: _Samples, best: ScoredSchedule, end: float) -> Iterator[ScoredSchedule]:
     """Coordinate search: neighbours of the best schedule so far, one option after another.
 
     Repeats while a pass improves, until no schedule is left to try.
@@ -141,7 +141,9 @@ def _options(samples: _Samples, schedule: str) -> dict[str, tuple[int | str, ...
     return found
 
 
-def _score_text(samples: _Samples, text: str, best: Scored, taken: set[str]) -> Scored | None:
+def _score_text(
+    samples: _Samples, text: str, best: ScoredSchedule, taken: set[str]
+) -> ScoredSchedule | None:
     """Score a schedule; None if it is invalid or was tried before."""
     launch = samples.launch(text)
     if launch is None or launch.schedule in taken:

@@ -12,7 +12,7 @@ from anydim.compiler.kernels.template import Template
 from anydim.compiler.targets.target import Target
 from anydim.compiler.variants.candidates import (
     Candidate,
-    Sized,
+    SizedSite,
     by_text,
     fitting,
     generic_candidate,
@@ -32,7 +32,7 @@ SURE = 31  # rounds: the minimum of many times is biased, so the winner is measu
 
 
 def search(
-    site: Sized, target: Target, seconds: float, threads: int = 1, near: bool = False,
+    site: SizedSite, target: Target, seconds: float, threads: int = 1, near: bool = False,
     found: Sequence[str] = (),
 ) -> list[Tried]:  # fmt: skip
     """Try schedules of a site at its sizes for `seconds`; the best one is last.
@@ -52,7 +52,7 @@ def search(
 
 
 def _search(
-    site: Sized, trials: Trials, templates: Sequence[Template], end: float, found: Sequence[str]
+    site: SizedSite, trials: Trials, templates: Sequence[Template], end: float, found: Sequence[str]
 ) -> Iterator[Tried]:
     """The generic schedule with constant sizes, templates' choices, then neighbours of the best.
 

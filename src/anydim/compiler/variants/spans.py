@@ -31,7 +31,7 @@ _OPEN = 32  # distance of the largest trial size from the smallest, in an open d
 
 
 @dataclass(frozen=True)
-class Spanned:
+class SolvedSpan:
     """The sizes of launches in a span, the parallel range last, with the dims solved from them.
 
     `box` bounds the dims of the recipe.
@@ -43,7 +43,7 @@ class Spanned:
     box: Box
 
     @staticmethod
-    def of(sizes: Sequence[Size], span: Span, box: Box) -> Spanned | None:
+    def of(sizes: Sequence[Size], span: Span, box: Box) -> SolvedSpan | None:
         """Solve the sizes of a recipe with the dims of `box`; None if not solvable."""
         solved = dims_of_span(sizes, span)
         if solved is None:
@@ -56,7 +56,7 @@ class Spanned:
         if None in bounded:
             return None
         dims = [*filter(None, bounded), *others]
-        return Spanned(
+        return SolvedSpan(
             tuple(sizes), span, solved, Box.of(*dims, constraints=box.constraints if sure else ())
         )
 
@@ -82,25 +82,25 @@ def _top(dim: Dim) -> int:
     return dim.lo + _OPEN if dim.hi is None else dim.hi
 
 
-def spanned_kernel(launch: Launch, recipe: Recipe, site: Spanned) -> Kernel:
+def spanned_kernel(launch: Launch, recipe: Recipe, site: SolvedSpan) -> Kernel:
     """The kernel of a launch with the interface of a recipe; computes its own sizes."""
     kernel = launch.kernel
     order = positions_of([argument.tensor for argument in launch.arguments], recipe.operands)
     _, scalars, _ = parameters_of(kernel)
     body, given = _Prologue(), [Scalar(size_name(n)) for n in range(len(kernel_sizes(site)))]
-    needed = _Needed(body, site, [parameter(scalar.name) for scalar in given])
+    needed = _SizeCode(body, site, [parameter(scalar.name) for scalar in given])
     values = [needed.value(size) for size in launch.sizes]
     steps = [Let(scalar.name, value) for scalar, value in zip(scalars, values)]
     prefix = f"{kernel.name.rpartition('_')[0]}_span"
     return with_interface(kernel, order, given, (*body.written, *steps), prefix)
 
 
-def kernel_sizes(site: Spanned) -> tuple[Size, ...]:
+def kernel_sizes(site: SolvedSpan) -> tuple[Size, ...]:
     """The sizes passed to a kernel: all but the parallel range."""
     return site.sizes[:-1]
 
 
-def extent_of(launch: Launch, site: Spanned) -> ir.Library | None:
+def extent_of(launch: Launch, site: SolvedSpan) -> ir.Library | None:
     """The function that computes the parallel range; None if it always equals the launch's."""
     same = launch.parallel == site.sizes[-1]
     sizes = set(site.sizes)
@@ -109,7 +109,7 @@ def extent_of(launch: Launch, site: Spanned) -> ir.Library | None:
         return None
     body = Body()
     values = [body.load(_WORDS, number) for number in range(len(site.sizes))]
-    needed = _Needed(body, site, values, checked=True)
+    needed = _SizeCode(body, site, values, checked=True)
     for size in launch.sizes:
         needed.value(size)
     parallel = needed.value(launch.parallel)
@@ -128,11 +128,11 @@ class _Prologue(Body):
         return f"launch.{super().fresh(letter)}"
 
 
-class _Needed:
+class _SizeCode:
     """Writes code for sizes from launch sizes; with `checked` it returns -1 outside the span."""
 
     def __init__(
-        self, body: Body, site: Spanned, values: Sequence[ir.Value], checked: bool = False
+        self, body: Body, site: SolvedSpan, values: Sequence[ir.Value], checked: bool = False
     ) -> None:
         self._body, self._site, self._values = body, site, values
         self._direct = dict(zip(site.sizes, values))

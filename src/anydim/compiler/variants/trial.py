@@ -25,7 +25,7 @@ from anydim.compiler.kernels.launch import STATUS_TENSOR, Argument, Launch
 from anydim.compiler.native.body import Body, parameter
 from anydim.compiler.passes.recipes import parse_machine
 from anydim.compiler.targets.target import Target
-from anydim.compiler.variants.candidates import Candidate, Sized
+from anydim.compiler.variants.candidates import Candidate, SizedSite
 from anydim.runtime.packing import pack
 from anydim.runtime.positions import FINE
 from anydim.sizes import as_size
@@ -63,7 +63,7 @@ class Trials:
     """
 
     def __init__(
-        self, site: Sized, target: Target, rounds: int = ROUNDS, threads: int = 1,
+        self, site: SizedSite, target: Target, rounds: int = ROUNDS, threads: int = 1,
         near: bool = False,
     ) -> None:  # fmt: skip
         self._rounds = rounds
@@ -103,7 +103,7 @@ class _Point:
     """A site at a point, for trials."""
 
     def __init__(
-        self, site: Sized, dims: Mapping[str, int], target: Target, threads: int,
+        self, site: SizedSite, dims: Mapping[str, int], target: Target, threads: int,
         equal: Callable[[numpy.ndarray, numpy.ndarray], bool],
     ) -> None:  # fmt: skip
         self._site, self._dims, self._target = site, dims, target
@@ -135,7 +135,7 @@ class _Point:
     def _grain(self, launch: Launch) -> int:
         return as_size(launch.grain).evaluate(self._dims)
 
-    def _try_loaded(self, loaded: _Loaded, rounds: int) -> tuple[float | None, str]:
+    def _try_loaded(self, loaded: _LoadedLaunch, rounds: int) -> tuple[float | None, str]:
         found = loaded.results()
         if any(not self._equal(found[name], self._wanted[name]) for name in self._wanted):
             return None, "bits differ from the generic kernel's"
@@ -148,12 +148,12 @@ class _Point:
         memory = self._memories[launch.arguments]
         return None if memory is None else memory.at(launch, self._dims)
 
-    def _load(self, memory: _Memory, kernel: Kernel, parallel: int, grain: int) -> _Loaded:
+    def _load(self, memory: _Memory, kernel: Kernel, parallel: int, grain: int) -> _LoadedLaunch:
         count = max(1, min(self._threads, parallel // max(1, grain)))
         each, extra = divmod(parallel, count)  # partitioned like `native/threads.py`
         ends = [each * n + min(n, extra) for n in range(count + 1)]
         parts = tuple(pairwise(ends))
-        return _Loaded(memory, _load_code(kernel, self._target), parts, parallel)
+        return _LoadedLaunch(memory, _load_code(kernel, self._target), parts, parallel)
 
 
 @cache
@@ -207,7 +207,7 @@ class _Memory:
     scratch: numpy.ndarray
 
     @staticmethod
-    def of(site: Sized, launch: Launch, dims: Mapping[str, int]) -> _Memory | None:
+    def of(site: SizedSite, launch: Launch, dims: Mapping[str, int]) -> _Memory | None:
         """Operands of a site, packed for a launch; None if they are too large for a trial."""
         arrays = []
         left = MAX_BYTES
@@ -250,7 +250,7 @@ class _Memory:
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class _LoadedLaunch:
     """Code of a launch and its operands; each thread executes one of `parts`."""
 
     memory: _Memory
@@ -292,7 +292,7 @@ class _Loaded:
         return time.perf_counter() - start
 
 
-def _ratio(loaded: _Loaded, other: _Loaded, rounds: int) -> float:
+def _ratio(loaded: _LoadedLaunch, other: _LoadedLaunch, rounds: int) -> float:
     """The median time ratio of two kernels, run alternately."""
     once = max(1e-9, other.seconds(8) / 8)
     times = min(_MAX_TIMES, max(1, int(_ROUND / once)))
@@ -306,7 +306,7 @@ def _ratio(loaded: _Loaded, other: _Loaded, rounds: int) -> float:
 
 
 def _shape(
-    argument: Argument, site: Sized, dims: Mapping[str, int]
+    argument: Argument, site: SizedSite, dims: Mapping[str, int]
 ) -> tuple[tuple[int, ...], numpy.dtype]:
     if argument.tensor == STATUS_TENSOR:
         return (64,), numpy.dtype(numpy.int64)

@@ -33,7 +33,7 @@ Tell = Callable[[int, int, float], None]  # searches done, total, share of time 
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RecordedLaunch:
     """Sizes of a call site, with the estimated seconds of its launches at these sizes.
 
     `work` orders sizes by the work of a launch.
@@ -97,7 +97,7 @@ class Tuned:
 
 def wanted_launches(
     serving: Serving, recorded: Sequence[Recorded], sites: Sequence[RecordedSite] = ()
-) -> list[Wanted]:
+) -> list[RecordedLaunch]:
     """Launches at recorded sizes, most expensive first.
 
     Launches whose sizes the inputs do not determine are taken from `sites`, weighted by work.
@@ -117,7 +117,7 @@ def wanted_launches(
     for number, sizes, work_of_site, count in _undetermined_sizes(serving, sites):
         if (number, sizes) not in costs:
             costs[number, sizes], works[number, sizes] = rate * count * work_of_site, work_of_site
-    rows = [Wanted(*key, cost, works[key]) for key, cost in costs.items()]
+    rows = [RecordedLaunch(*key, cost, works[key]) for key, cost in costs.items()]
     return sorted(rows, key=lambda each: -each.seconds)
 
 
@@ -167,12 +167,12 @@ class Clock:
 
 
 def tune_whole(
-    serving: Serving, rows: Sequence[Wanted], recorded: Sequence[Recorded], seconds: float,
+    serving: Serving, rows: Sequence[RecordedLaunch], recorded: Sequence[Recorded], seconds: float,
     tell: Tell,
 ) -> Tuned:  # fmt: skip
     """Search for a general schedule of each call site, most expensive first."""
     end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
-    by_site: dict[int, list[Wanted]] = {}
+    by_site: dict[int, list[RecordedLaunch]] = {}
     for row in rows:
         by_site.setdefault(row.number, []).append(row)
     order = sorted(by_site, key=lambda number: -_cost(by_site[number]))
@@ -201,14 +201,14 @@ def tune_whole(
 
 
 def tune(
-    serving: Serving, rows: Sequence[Wanted], recorded: Sequence[Recorded], seconds: float,
+    serving: Serving, rows: Sequence[RecordedLaunch], recorded: Sequence[Recorded], seconds: float,
     tell: Tell,
 ) -> Tuned:  # fmt: skip
     """Search for variants of launches in this order, within `seconds`; ignores `recorded`."""
     end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
     clock, waiting, found = Clock(total, len(rows), tell), list(rows), 0
 
-    def orders() -> Iterator[tuple[Wanted, Future[Reply]]]:
+    def orders() -> Iterator[tuple[RecordedLaunch, Future[Reply]]]:
         if waiting and time.monotonic() < end:
             row = waiting.pop(0)
             yield row, serving.search(row.number, row.sizes)
@@ -222,13 +222,13 @@ def tune(
 
 
 def prepare(
-    serving: Serving, rows: Sequence[Wanted], seconds: float, most_bytes: float, tell: Tell
+    serving: Serving, rows: Sequence[RecordedLaunch], seconds: float, most_bytes: float, tell: Tell
 ) -> int:
     """Compile profitable variants of launches, in order, within limits of time and code size."""
     end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
     clock, waiting, count, held = Clock(total, len(rows), tell), list(rows), 0, 0
 
-    def orders() -> Iterator[tuple[Wanted, Future[Reply]]]:
+    def orders() -> Iterator[tuple[RecordedLaunch, Future[Reply]]]:
         if waiting and time.monotonic() < end and held < most_bytes:
             row = waiting.pop(0)
             yield row, serving.make(row.number, row.sizes)
@@ -259,7 +259,7 @@ def answers(
             yield running.pop(done), done.result()
 
 
-def samples(rows: Sequence[Wanted]) -> tuple[tuple[Sizes, float], ...]:
+def samples(rows: Sequence[RecordedLaunch]) -> tuple[tuple[Sizes, float], ...]:
     """Representative sizes of a call site, with the seconds that each represents.
 
     Sizes in the order of their work are partitioned into parts of equal cost; the median of each
@@ -267,7 +267,7 @@ def samples(rows: Sequence[Wanted]) -> tuple[tuple[Sizes, float], ...]:
     """
     ordered = sorted(rows, key=lambda row: (row.work, row.sizes))
     total, at = _cost(ordered), 0.0
-    parts: dict[int, list[Wanted]] = {}
+    parts: dict[int, list[RecordedLaunch]] = {}
     for row in ordered:
         middle = (at + row.seconds / 2) / total if total else 0.0
         parts.setdefault(min(SAMPLES - 1, int(SAMPLES * middle)), []).append(row)
@@ -275,7 +275,7 @@ def samples(rows: Sequence[Wanted]) -> tuple[tuple[Sizes, float], ...]:
     return tuple((_middle(part), _cost(part)) for part in parts.values())
 
 
-def _middle(rows: Sequence[Wanted]) -> Sizes:
+def _middle(rows: Sequence[RecordedLaunch]) -> Sizes:
     half, at = _cost(rows) / 2, 0.0
     for row in rows:
         at += row.seconds
@@ -306,7 +306,7 @@ def _inside(box: Box, name: str, size: int) -> int:
     return max(dim.lo, size if dim.hi is None else min(size, dim.hi))
 
 
-def _cost(rows: Iterable[Wanted]) -> float:
+def _cost(rows: Iterable[RecordedLaunch]) -> float:
     return sum(row.seconds for row in rows)
 
 

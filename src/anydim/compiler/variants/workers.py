@@ -63,7 +63,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Made:
+class CompiledCode:
     """A compiled variant, as object files, and its launch parameters.
 
     `extent` names the function that computes the parallel range of a span; '' if the launch has it.
@@ -86,7 +86,7 @@ class Reply:
     best one is last, with the ratio `ratio`. `bug` is the text of an InternalError.
     """
 
-    made: Made | None = None
+    made: CompiledCode | None = None
     ratio: float | None = None
     tried: tuple[tuple[str, float | None], ...] = ()
     seconds: float = 0.0
@@ -276,7 +276,7 @@ def reply_of(found: Mapping[str, Any]) -> Reply:
             raise ValueError("its objects do not match their digest")
         parallel, grain, scratch = (int(body[name]) for name in ("parallel", "grain", "scratch"))
         words = str(body["schedule"]), str(body["symbol"])
-        made = Made(*words, parallel, grain, scratch, objects, str(body["extent"]))
+        made = CompiledCode(*words, parallel, grain, scratch, objects, str(body["extent"]))
     tried = tuple((str(row["schedule"]), row["ratio"]) for row in found["tried"])
     ratio = tried[-1][1] if tried else None
     problem, bug = (str(found.get(name, "")) for name in ("problem", "bug"))

@@ -14,7 +14,10 @@ import pytest
 from anydim.base.dtypes import float32
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.matmul.contraction import contraction_template as contraction
-from anydim.compiler.kernels.matmul.winograd.winograd_form import Images, images_of
+from anydim.compiler.kernels.matmul.winograd.winograd_form import (
+    ChannelsLastForm,
+    channels_last_form_of,
+)
 from anydim.compiler.kernels.template import Task, Template
 from anydim.compiler.kernels.templates import TEMPLATES
 from anydim.compiler.kernels.window_reduction import window_template as sliding
@@ -347,7 +350,7 @@ WINOGRAD = {
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Sizes choose Winograd's way everywhere."""
     with monkeypatch.context() as patch:
-        patch.setattr(Images, "pays", ALWAYS)
+        patch.setattr(ChannelsLastForm, "pays", ALWAYS)
         yield
 
 
@@ -397,6 +400,6 @@ def test_sizes_choose_between_winograds_way_and_the_plain_one() -> None:
 def test_where_winograds_way_pays(channels: int, size: tuple[int, int], expected: int) -> None:
     """Measured with weights that no cache holds from 256 channels on: convolution/notes.md."""
     group = Layer(channels, channels).group
-    found = images_of(Task(group, BOX, host_machine(), frozenset({"w"})))
+    found = channels_last_form_of(Task(group, BOX, host_machine(), frozenset({"w"})))
     assert found is not None
     assert found.pays.holds({"n": 1, "h": size[0], "v": size[1]}) == expected

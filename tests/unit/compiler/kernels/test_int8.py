@@ -18,7 +18,7 @@ from anydim.base import settings
 from anydim.base.dtypes import DTYPES, DType, int4, int8, uint8
 from anydim.compiler.kernels.ir_text import print_kernel
 from anydim.compiler.kernels.launch import Machine
-from anydim.compiler.kernels.matmul.int8.int8_form import bytes_form
+from anydim.compiler.kernels.matmul.int8.int8_form import int8_form_of
 from anydim.compiler.kernels.matmul.int8.int8_template import TEMPLATE
 from anydim.compiler.targets.llvm.host import this_machine
 from anydim.compiler.targets.targets import target
@@ -370,7 +370,7 @@ def test_rows_of_windows_are_summed_over_beyond_the_image(
 
 def test_windows_of_one_place_are_no_windows() -> None:
     prepared = Prepared(group_of(IN_PLACE, int8, uint8), [TEMPLATE], BOX, AVX2)
-    assert bytes_form(prepared.group, frozenset()).columns == ()
+    assert int8_form_of(prepared.group, frozenset()).columns == ()
 
 
 @pytest.mark.parametrize(("a", "b"), SIGNS)

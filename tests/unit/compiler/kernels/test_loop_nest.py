@@ -14,7 +14,7 @@ from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.loop_nest import nest_template as nest
 from anydim.compiler.kernels.loop_nest.nest_form import nest_form
 from anydim.compiler.kernels.loop_nest.nest_plan import STAGES
-from anydim.compiler.kernels.loop_nest.nest_schedule import Nest
+from anydim.compiler.kernels.loop_nest.nest_schedule import LoopNest
 from anydim.lang.tree import Group
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box
@@ -44,7 +44,7 @@ LARGE = ((0, 0, 0, 0), (17, 3, 33, 16), (3, 16, 15, 31), (40, 2, 8, 64), (1, 1, 
 
 
 @once_for_each_target
-def prepared(name: str, vector_bytes: int = 32, schedule: Nest | None = None) -> Prepared:
+def prepared(name: str, vector_bytes: int = 32, schedule: LoopNest | None = None) -> Prepared:
     machine = Machine(vector_bytes, 16)
     group = BY_NAME[name].group
     return Prepared(group, (nest.TEMPLATE,), BOX, machine, schedule=schedule)
@@ -93,23 +93,23 @@ def test_what_crosses_parts_is_not_cut(case: Case) -> None:
     made = prepared(case.name)
     assert made.launch.parallel == 1 or made.schedule.parallel == STAGES
     with pytest.raises(OptionError, match="cannot be shared"):
-        prepared(case.name, 32, Nest(8, 2, "i"))
+        prepared(case.name, 32, LoopNest(8, 2, "i"))
 
 
 @pytest.mark.parametrize("block", (1, 4))
 @pytest.mark.parametrize("name", ("cumulative", "guarded", "pooling", "elman", "every third"))
 def test_blocks_of_the_range_outermost(name: str, block: int) -> None:
     case = BY_NAME[name]
-    made = prepared(name, 32, Nest(8, 2, case.parallel, block))
+    made = prepared(name, 32, LoopNest(8, 2, case.parallel, block))
     for numbers in SMALL:
         check(case, made, sizes(numbers), 2, compiled=False)
     check(case, made, sizes((9, 5, 37, 3)), 3, compiled=True)
 
 
 @pytest.mark.sampled(most=20)
-@pytest.mark.parametrize("schedule", (Nest(1), Nest(4, 1), Nest(8, 4)))
+@pytest.mark.parametrize("schedule", (LoopNest(1), LoopNest(4, 1), LoopNest(8, 4)))
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_any_width_is_right(case: Case, schedule: Nest) -> None:
+def test_any_width_is_right(case: Case, schedule: LoopNest) -> None:
     made = prepared(case.name, 32, schedule)
     check(case, made, sizes((5, 2, 19, 7)), 1, compiled=False)
 

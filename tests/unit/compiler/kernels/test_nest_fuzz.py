@@ -12,7 +12,7 @@ from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.loop_nest import nest_template as nest
 from anydim.compiler.kernels.loop_nest.nest_form import nest_form
 from anydim.compiler.kernels.loop_nest.nest_lowering import _name
-from anydim.compiler.kernels.loop_nest.nest_schedule import Nest
+from anydim.compiler.kernels.loop_nest.nest_schedule import LoopNest
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import Axis, Branch, Expr, Group, Loop, OrderedStep, Tensor, Write
 from anydim.runtime.positions import FINE
@@ -179,6 +179,6 @@ def test_random_nests_compiled_at_more_sizes(seed: int) -> None:
         check(made, group, sizes, 1 + iterations % 3, compiled=True)
     for chunks in nest_form(group, BOX).chunks:
         for block in (0, 1, 8):
-            schedule = Nest(4, 2, _name(chunks), block)
+            schedule = LoopNest(4, 2, _name(chunks), block)
             other = Prepared(group, (nest.TEMPLATE,), BOX, Machine(32, 16), schedule=schedule)
             check(other, group, {"T": 3, "N": 5}, 3, compiled=True)

@@ -24,7 +24,7 @@ from anydim.compiler.kernels.schedule import (
 )
 from anydim.compiler.kernels.versions import Version, versioned_launch
 from anydim.compiler.kernels.window_reduction import window_template as sliding
-from anydim.compiler.kernels.window_reduction.window_template import Slide
+from anydim.compiler.kernels.window_reduction.window_template import WindowReduction
 from anydim.compiler.targets.llvm.host import machine as host_machine
 from anydim.lang.tree import TensorType
 from anydim.sizes import NEVER, Box, Condition, Dim, at_most
@@ -44,7 +44,7 @@ def _prepared(version: str) -> Prepared:
     attributes = {"groups": 17, "pads": (1, 1, 1, 1)}
     group = operator("conv").instantiate(types, attributes, BOX)
     plain = Prepared(group, [sliding.TEMPLATE], BOX, host_machine())
-    assert isinstance(plain.schedule, Slide)
+    assert isinstance(plain.schedule, WindowReduction)
     forced = replace(plain.schedule, version=version)
     return Prepared(group, [sliding.TEMPLATE], BOX, host_machine(), schedule=forced)
 
@@ -90,16 +90,16 @@ def test_a_version_that_there_is_not() -> None:
 
 def test_the_last_version_serves_all_sizes() -> None:
     def version(when: Condition) -> Version:
-        return Version("some", when, Slide(8, 1), lambda _: pytest.fail("is not lowered"))
+        return Version("some", when, WindowReduction(8, 1), lambda _: pytest.fail("is not lowered"))
 
     for when in (NEVER, at_most(size("n"), 3)):
         with pytest.raises(InternalError, match="serves all sizes"):
-            versioned_launch([version(when)], Slide(8, 1))
+            versioned_launch([version(when)], WindowReduction(8, 1))
 
 
 def test_a_schedule_names_a_version_only_if_it_forces_one() -> None:
-    assert print_schedule(Slide(8, 2)) == "window_reduction(lanes=8, vectors=2)"
-    forced = Slide(8, 2, "rows")
+    assert print_schedule(WindowReduction(8, 2)) == "window_reduction(lanes=8, vectors=2)"
+    forced = WindowReduction(8, 2, "rows")
     assert print_schedule(forced) == "window_reduction(lanes=8, vectors=2, version=rows)"
     assert parse_schedule(print_schedule(forced)) == forced
 

@@ -14,7 +14,10 @@ import anydim as ad
 from anydim.base import settings
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.matmul.convolution import convolution_template as convolution
-from anydim.compiler.kernels.matmul.winograd.winograd_form import Planes, planes_of
+from anydim.compiler.kernels.matmul.winograd.winograd_form import (
+    ChannelsFirstForm,
+    channels_first_form_of,
+)
 from anydim.compiler.kernels.template import Task
 from anydim.compiler.kernels.templates import TEMPLATES
 from anydim.compiler.targets.llvm.host import machine as host_machine
@@ -41,7 +44,7 @@ CASES = {
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Sizes choose Winograd's way everywhere."""
     with monkeypatch.context() as patch:
-        patch.setattr(Planes, "pays", ALWAYS)
+        patch.setattr(ChannelsFirstForm, "pays", ALWAYS)
         yield
 
 
@@ -99,7 +102,7 @@ def test_the_plain_way_has_the_bits_of_a_plain_convolution() -> None:
 def test_where_each_way_pays() -> None:
     """Measured: kernels/matmul/convolution/notes.md."""
     case = Case("n 64 h v", "64 64 3 3", {"pads": (1,) * 4})
-    found = planes_of(Task(case.group(), BOX, host_machine(), frozenset({"w"})))
+    found = channels_first_form_of(Task(case.group(), BOX, host_machine(), frozenset({"w"})))
     assert found is not None
     pays = found.pays
     for height, width, expected in (

@@ -20,7 +20,7 @@ from anydim.compiler.targets.targets import target
 from anydim.compiler.variants import general_search
 from anydim.compiler.variants.general_search import search_whole
 from anydim.compiler.variants.ledger import Ledger, Verdict, ledger, name_of
-from anydim.compiler.variants.tuning import SAMPLES, Wanted, samples
+from anydim.compiler.variants.tuning import SAMPLES, RecordedLaunch, samples
 from tests.unit.compiler.variants.models import Here, here
 
 __all__ = ["here"]
@@ -159,8 +159,8 @@ def test_records_of_another_file_are_merged(tmp_path: Path) -> None:
 
 
 def test_a_few_sizes_stand_for_all() -> None:
-    wanted = [Wanted(0, (n,), 1.0, float(n)) for n in range(100)]
+    wanted = [RecordedLaunch(0, (n,), 1.0, float(n)) for n in range(100)]
     found = samples(wanted)
     assert len(found) == SAMPLES and sum(weight for _, weight in found) == pytest.approx(100)
     assert [sizes[0] for sizes, _ in found] == sorted(sizes[0] for sizes, _ in found)
-    assert samples([Wanted(0, (3,), 0.0, 1.0)]) == (((3,), 0.0),)
+    assert samples([RecordedLaunch(0, (3,), 0.0, 1.0)]) == (((3,), 0.0),)

@@ -14,7 +14,7 @@ import anydim as ad
 from anydim.compiler.targets.targets import target
 from anydim.compiler.variants.candidates import (
     Candidate,
-    Sized,
+    SizedSite,
     fitting,
     generic_candidate,
     neighbours,
@@ -50,7 +50,7 @@ def turned() -> ad.Model:
     return ad.compile(g.graph(), strategy="generic")
 
 
-def candidates(site: Sized) -> list[Candidate]:
+def candidates(site: SizedSite) -> list[Candidate]:
     templates = target("llvm").templates
     first = generic_candidate(site, templates)
     found = [*([first] if first else []), *fitting(site, templates)]

@@ -42,7 +42,7 @@ SEEN = register("seen")  # keys up to the last one that is not masked
 
 
 @dataclass(frozen=True)
-class Part:
+class ScratchPart:
     """A part of the scratch memory: float32 elements, from a byte offset on."""
 
     name: str
@@ -110,7 +110,7 @@ class Plan:
         return product(axis.extent for axis in self.form.batch) * row * float32.bytes
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[ScratchPart, ...]:
         """The scratch memory of a thread; each part begins at a cache line."""
         rows = self.rows * self.tiles
         keys = align_up(self.form.key.extent, self.lanes)
@@ -128,9 +128,9 @@ class Plan:
         if self.copies:
             # Values are read in place where their rows are whole vectors: a copy gains nothing.
             entries.append(("packed_values", keys * self.padded))
-        parts: list[Part] = []
+        parts: list[ScratchPart] = []
         for name, elements in entries:
-            parts.append(Part(name, as_size(elements), _end(parts)))
+            parts.append(ScratchPart(name, as_size(elements), _end(parts)))
         return tuple(parts)
 
     def tops(self, code: Writer, row: ir.Value) -> Buffer:
@@ -145,7 +145,7 @@ class Plan:
         return _end(list(self.parts))
 
 
-def _end(parts: list[Part]) -> Size:
+def _end(parts: list[ScratchPart]) -> Size:
     if not parts:
         return as_size(0)
     return parts[-1].offset + align_up(parts[-1].elements * float32.bytes, LINE)

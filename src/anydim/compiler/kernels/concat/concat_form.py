@@ -26,7 +26,7 @@ _LARGEST = 256  # nodes of an expression after inlining
 
 
 @dataclass(frozen=True)
-class RangesForm:
+class ConcatForm:
     """Loops over `outer` and over `axis`, which `stops` split into ranges; each has its own group.
 
     A group's statements run over the outer axes, then `axis` (alone, or merged with the axes after
@@ -42,7 +42,7 @@ class RangesForm:
     inside: tuple[frozenset[tuple[Expr, Size]], ...]
 
 
-def ranges_form(group: Group, box: Box) -> RangesForm | None:
+def concat_form_of(group: Group, box: Box) -> ConcatForm | None:
     """The form of a group without reductions; None where no axis has ranges."""
     if not any(next(_chains(s.body), None) for s in group.statements):
         return None
@@ -63,10 +63,10 @@ def ranges_form(group: Group, box: Box) -> RangesForm | None:
     made = [_within(group, _Range(name, number, ends), box) for number in range(len(ends))]
     groups = tuple(flatten(each, apart) for each, _ in made)
     inside = tuple(known for _, known in made)
-    return RangesForm(axes[:position], axes[position], axes[position + 1 :], ends, groups, inside)
+    return ConcatForm(axes[:position], axes[position], axes[position + 1 :], ends, groups, inside)
 
 
-def in_place_operands(form: RangesForm) -> dict[str, str]:
+def in_place_operands(form: ConcatForm) -> dict[str, str]:
     """For each result, the operand whose buffer it may reuse: the operand is read only at the index
     that is written, and in some range the result equals it, so that no copy is needed there."""
     found: dict[str, str] = {}
@@ -92,7 +92,7 @@ def copied_from(statement: Statement) -> Read | None:
     return body if isinstance(body, Read) and same_point(body, statement) else None
 
 
-def _read_in_place(form: RangesForm, tensor: str) -> bool:
+def _read_in_place(form: ConcatForm, tensor: str) -> bool:
     """Whether all reads of a tensor are copies to the same index."""
     return all(
         copied_from(statement) == read

@@ -37,10 +37,10 @@ from anydim.compiler.kernels.codegen.vector_loops import (
     segments,
 )
 from anydim.compiler.kernels.concat.concat_form import (
-    RangesForm,
+    ConcatForm,
+    concat_form_of,
     copied_from,
     in_place_operands,
-    ranges_form,
 )
 from anydim.compiler.kernels.flatten import own_address
 from anydim.compiler.kernels.ir import constant, greatest, least
@@ -79,7 +79,7 @@ _FEW = 16  # lanes of a vector for rows of at most one vector, clamped to those 
 
 
 @dataclass(frozen=True)
-class Ranges:
+class Concat:
     """Vectors of `lanes`, unrolled `unroll` times."""
 
     lanes: int
@@ -87,17 +87,17 @@ class Ranges:
     version: str = any_version()
 
 
-def _propose(form: RangesForm, task: Task) -> Ranges:
+def _propose(form: ConcatForm, task: Task) -> Concat:
     """Vector lanes by the widest type; fewer where the last axis is short."""
     group = task.group
     read = {r.tensor for g in form.groups for s in g.statements for r in reads(s.body)}
     width = max(group.type_of(n).dtype.bytes for n in {*read, *(t.name for t in group.outputs)})
     lanes = task.machine.lanes_of(width)
     most = max((g.statements[0].axes[-1].extent.constant or lanes for g in form.groups), default=1)
-    return Ranges(halved_lanes(lanes, most))
+    return Concat(halved_lanes(lanes, most))
 
 
-def _lower(form: RangesForm, schedule: Ranges, task: Task) -> Launch:
+def _lower(form: ConcatForm, schedule: Concat, task: Task) -> Launch:
     touched = Operands.of(task.group, (s.body for g in form.groups for s in g.statements))
     context = Context(touched.types, SizeParameters(), task.machine, touched.buffers)
     writer, (flops, moved) = _Writer(form, context, schedule, task.box), work(task.group)
@@ -121,7 +121,7 @@ def _lower(form: RangesForm, schedule: Ranges, task: Task) -> Launch:
 class _Writer:
     """Emits the body: parts of the axis at one point of the outer loops, range by range."""
 
-    def __init__(self, form: RangesForm, context: Context, schedule: Ranges, box: Box) -> None:
+    def __init__(self, form: ConcatForm, context: Context, schedule: Concat, box: Box) -> None:
         self.form, self.context, self.schedule, self.box = form, context, schedule, box
         self.kept = in_place_operands(form)
         each = maximum(product(axis.extent for axis in form.inner), 1)
@@ -353,7 +353,7 @@ class _Writer:
 
 
 TEMPLATE = form_template(
-    "concat", Ranges, lambda task: ranges_form(task.group, task.box), _propose, _lower,
+    "concat", Concat, lambda task: concat_form_of(task.group, task.box), _propose, _lower,
     same_bits=True,
     knobs={
         "lanes": power_of_two(64).with_tries(4, 8, 16),

@@ -25,10 +25,10 @@ from anydim.compiler.kernels.gpu.group_indices import Work, plain, remainder
 from anydim.compiler.kernels.gpu.shared_memory_copies import (
     LEFT,
     RIGHT,
-    Around,
+    CopyLoops,
     Factor,
-    Filling,
     LocalLayout,
+    TileCopy,
 )
 from anydim.compiler.kernels.inference import dtype_of, free_axes
 from anydim.compiler.kernels.ir import constant, number
@@ -233,8 +233,8 @@ class ProductWriter:
     def body(self, left: LocalLayout, right: LocalLayout) -> list[ir.Step]:
         """Return the steps of a work-item."""
         work, form = self.work, self.form
-        around = Around(work, self.scope, form.depth, self.depth, self.tile.items)
-        fillings = [Filling(around, layout) for layout in (left, right)]
+        around = CopyLoops(work, self.scope, form.depth, self.depth, self.tile.items)
+        fillings = [TileCopy(around, layout) for layout in (left, right)]
         begun = work.here
         for name in self.sums:
             work.emit(ir.Declare(name, number(form.dtype, 0)))
@@ -278,7 +278,7 @@ class ProductWriter:
 
     # ---- factors -------------------------------------------------------------------------------
 
-    def _blocks(self, fillings: Sequence[Filling], left: LocalLayout, right: LocalLayout) -> None:
+    def _blocks(self, fillings: Sequence[TileCopy], left: LocalLayout, right: LocalLayout) -> None:
         """Emit the loop over k-steps, with one block of them in local memory at a time.
 
         If local memory holds two blocks, the next one is copied while one is multiplied.

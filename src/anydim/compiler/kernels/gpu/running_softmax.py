@@ -21,7 +21,12 @@ from anydim.compiler.kernels.attention_form import Factor as Tensor
 from anydim.compiler.kernels.codegen.arithmetic import quotient
 from anydim.compiler.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.compiler.kernels.gpu.group_indices import Work, remainder
-from anydim.compiler.kernels.gpu.shared_memory_copies import Around, Factor, Filling, LocalLayout
+from anydim.compiler.kernels.gpu.shared_memory_copies import (
+    CopyLoops,
+    Factor,
+    LocalLayout,
+    TileCopy,
+)
 from anydim.compiler.kernels.ir import apply, constant, convert, fma, least, number, select
 from anydim.lang.tree import Axis, Read
 from anydim.lang.tree.affine import to_expr
@@ -188,7 +193,7 @@ class TileWriter:
         for name in (*self.totals, *self.sums.values()):
             self.work.emit(ir.Declare(name, number(float32, 0)))
 
-    def _fillings(self, chunk: ir.Value) -> dict[str, Filling]:
+    def _fillings(self, chunk: ir.Value) -> dict[str, TileCopy]:
         """Return the copies of queries, keys and values to local memory."""
         form, tile = self.form, self.tile
         of_queries, of_keys, of_values = self.kinds
@@ -196,15 +201,15 @@ class TileWriter:
         def filling(
             tensor: Tensor, array: LocalArray, own: Axis, steps: Axis,
             first: ir.Value, width: int, depth: int, along_depth: bool = False,
-        ) -> Filling:  # fmt: skip
+        ) -> TileCopy:  # fmt: skip
             read = Read(tensor.tensor, (to_expr(tensor.address),), flat=True)
             along = tensor.address.stride(steps.name).constant == 1
             factor = Factor(read, array.dtype, (own,), along)
             layout = LocalLayout(
                 array.name, factor, first, own.extent, width, depth, along_depth, array.pitch
             )
-            around = Around(self.work, self.scope, (steps,), steps.extent, tile.items)
-            return Filling(around, layout)
+            around = CopyLoops(self.work, self.scope, (steps,), steps.extent, tile.items)
+            return TileCopy(around, layout)
 
         return {
             QUERIES: filling(
@@ -221,7 +226,7 @@ class TileWriter:
             ),
         }  # fmt: skip
 
-    def _copy_and_commit(self, filling: Filling, first: ir.Value) -> None:
+    def _copy_and_commit(self, filling: TileCopy, first: ir.Value) -> None:
         filling.write(first, 0)
         self._commit()
 
@@ -237,7 +242,7 @@ class TileWriter:
 
     # ---- a block of keys -----------------------------------------------------------------------
 
-    def _scores(self, fillings: dict[str, Filling], first: ir.Value, chunk: str) -> None:
+    def _scores(self, fillings: dict[str, TileCopy], first: ir.Value, chunk: str) -> None:
         """Compute the scores of a work-item; starts the copy of the block's values."""
         work = self.work
         for name in self.raw.values():

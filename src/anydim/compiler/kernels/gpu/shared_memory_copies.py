@@ -75,7 +75,7 @@ class LocalLayout:
 
 
 @dataclass(frozen=True)
-class Around:
+class CopyLoops:
     """The context of copies: the kernel's writer, a scope with its indices, axes and number of the
     k-steps, work-items of a group."""
 
@@ -86,13 +86,13 @@ class Around:
     items: int
 
 
-class Filling:
+class TileCopy:
     """Writes the copy of a part of a factor to local memory by all work-items, padded with 0.
 
     Create it before all loops.
     """
 
-    def __init__(self, kernel: Around, layout: LocalLayout) -> None:
+    def __init__(self, kernel: CopyLoops, layout: LocalLayout) -> None:
         self.kernel, self.work, self.layout = kernel, kernel.work, layout
         self.read = self._plain()
         self.aligned = self._is_aligned()

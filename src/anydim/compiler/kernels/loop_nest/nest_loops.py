@@ -35,7 +35,7 @@ from anydim.sizes import product
 
 
 @dataclass(frozen=True)
-class _Held:
+class _CarriedRegister:
     """A loop-carried write, and its register."""
 
     carried: Carried
@@ -75,7 +75,10 @@ class NestCode:
         return (*kernel.steps, block)
 
     def steps(
-        self, scope: NestElements, steps: Iterable[OrderedStep], held: Sequence[_Held] = ()
+        self,
+        scope: NestElements,
+        steps: Iterable[OrderedStep],
+        held: Sequence[_CarriedRegister] = (),
     ) -> None:
         """Emit some steps; `held` are the loop-carried writes among them."""
         for position, step in enumerate(steps):
@@ -147,7 +150,9 @@ class NestCode:
         then, otherwise = branches
         scope.steps.append(ir.If(condition, then, otherwise))
 
-    def _carried_registers(self, scope: NestElements, loop: Loop, start: ir.Value) -> list[_Held]:
+    def _carried_registers(
+        self, scope: NestElements, loop: Loop, start: ir.Value
+    ) -> list[_CarriedRegister]:
         """Registers for loop-carried values, initialized from memory before the first iteration."""
         before_it = [len(list(all_writes(loop.body[:n]))) for n in range(len(loop.body))]
         cuts = [self._bound_axis(self.writes + count) for count in before_it]
@@ -164,7 +169,7 @@ class NestCode:
             register = self.context.fresh("h")
             first.steps.append(ir.Declare(register, value))
             scope.merge(first)
-            found.append(_Held(carried, register))
+            found.append(_CarriedRegister(carried, register))
         return found
 
     def _bound_axis(self, write: int) -> ChunkedWrite | None:
@@ -175,7 +180,7 @@ class NestCode:
     def _position(self, scope: NestElements, cut: ChunkedWrite) -> ir.Value:
         return scope.name(self.low - scope.size(cut.offset))
 
-    def _write(self, scope: NestElements, write: Write, held: Sequence[_Held]) -> None:
+    def _write(self, scope: NestElements, write: Write, held: Sequence[_CarriedRegister]) -> None:
         number = self.writes
         self.writes += 1
         cut = self.chunks.cuts.get(number) if self.chunks is not None else None

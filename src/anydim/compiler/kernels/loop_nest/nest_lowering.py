@@ -17,7 +17,7 @@ from anydim.compiler.kernels.loop_nest.nest_elements import NestContext, Storage
 from anydim.compiler.kernels.loop_nest.nest_form import NestForm, first_copy, loop_ranges
 from anydim.compiler.kernels.loop_nest.nest_loops import NestCode
 from anydim.compiler.kernels.loop_nest.nest_plan import STAGES, best, operations_of, plan_stages
-from anydim.compiler.kernels.loop_nest.nest_schedule import NONE, Nest
+from anydim.compiler.kernels.loop_nest.nest_schedule import NONE, LoopNest
 from anydim.compiler.kernels.loop_nest.nest_stages import StagedCode
 from anydim.compiler.kernels.loop_nest.nest_writes import Vectorization, as_run, vectorization_of
 from anydim.compiler.kernels.operands import Operands
@@ -30,17 +30,17 @@ from anydim.lang.tree.stepping import expressions_of
 from anydim.sizes import Box, Size, align_up, as_size, product
 
 
-def propose(form: NestForm, task: Task) -> Nest:
+def propose(form: NestForm, task: Task) -> LoopNest:
     storage, _ = _storage(form)
     vectorized = _vectorizations(form, storage, task.machine)
     lanes = max((each.lanes for each in vectorized.values()), default=1)
     chunks = best(form.chunks)
     if chunks is None:
         shared = plan_stages(form, task.box, vectorized, task.machine) is not None
-        return Nest(lanes, 2, STAGES if shared else NONE)
+        return LoopNest(lanes, 2, STAGES if shared else NONE)
     in_loops = [i.number for i in instances(form.steps) if i.write is not None and i.loops]
     alone = not chunks.loops and in_loops and all(vectorized[n].lane is None for n in in_loops)
-    return Nest(lanes, 2, _name(chunks), 1 if alone else 0)
+    return LoopNest(lanes, 2, _name(chunks), 1 if alone else 0)
 
 
 def _name(chunks: Chunks) -> str:
@@ -48,7 +48,7 @@ def _name(chunks: Chunks) -> str:
     return next((name for name in names if name.isidentifier()), names[0])
 
 
-def lower(form: NestForm, schedule: Nest, task: Task) -> Launch:
+def lower(form: NestForm, schedule: LoopNest, task: Task) -> Launch:
     """The launch of a matched group; OptionError for a schedule that splits a range with
     dependences."""
     box, machine = task.box, task.machine
@@ -85,7 +85,7 @@ def lower(form: NestForm, schedule: Nest, task: Task) -> Launch:
     )  # fmt: skip
 
 
-def _choose_chunks(form: NestForm, schedule: Nest, box: Box) -> Chunks | None:
+def _choose_chunks(form: NestForm, schedule: LoopNest, box: Box) -> Chunks | None:
     if schedule.parallel == NONE:
         return None
     for chunks in form.chunks:

@@ -8,7 +8,7 @@ NONE = "none"
 
 
 @dataclass(frozen=True)
-class Nest:
+class LoopNest:
     """At most `lanes` lanes, unrolled `unroll` times; split over threads along `parallel`.
 
     The range is run in blocks of `block`, each through all iterations; 0: a thread's whole part.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from anydim.compiler.kernels.knobs import AXIS, between, power_of_two
 from anydim.compiler.kernels.launch import Launch
-from anydim.compiler.kernels.loop_nest.nest_schedule import Nest
+from anydim.compiler.kernels.loop_nest.nest_schedule import LoopNest
 from anydim.compiler.kernels.template import Task, form_template
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ def _form(task: Task) -> NestForm | None:
     return form
 
 
-def _propose(form: NestForm, task: Task) -> Nest:
-    propose: Callable[[NestForm, Task], Nest] = import_module(_LOWERING).propose
+def _propose(form: NestForm, task: Task) -> LoopNest:
+    propose: Callable[[NestForm, Task], LoopNest] = import_module(_LOWERING).propose
     return propose(form, task)
 
 
-def _lower(form: NestForm, schedule: Nest, task: Task) -> Launch:
-    lower: Callable[[NestForm, Nest, Task], Launch] = import_module(_LOWERING).lower
+def _lower(form: NestForm, schedule: LoopNest, task: Task) -> Launch:
+    lower: Callable[[NestForm, LoopNest, Task], Launch] = import_module(_LOWERING).lower
     return lower(form, schedule, task)
 
 
@@ -42,4 +42,4 @@ _KNOBS = {
     "parallel": AXIS,
     "block": between(0, 1 << 30),
 }
-TEMPLATE = form_template("loop_nest", Nest, _form, _propose, _lower, knobs=_KNOBS)
+TEMPLATE = form_template("loop_nest", LoopNest, _form, _propose, _lower, knobs=_KNOBS)

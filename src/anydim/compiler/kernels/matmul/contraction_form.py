@@ -134,7 +134,7 @@ class ContractionForm(InLoops):
         return pieces is not None and pieces.b != pieces.length * self.k.b
 
 
-def form_of(
+def contraction_form_of(
     group: Group, constants: frozenset[str], machine: Machine, box: Box | None = None,
     starts: bool = True,
 ) -> ContractionForm | None:  # fmt: skip

@@ -59,7 +59,7 @@ class OuterLoop(Walk):
 
 
 @dataclass(frozen=True)
-class Windows(InLoops):
+class ConvolutionForm(InLoops):
     """A convolution; see the module's docstring.
 
     `positions` are the axes of p, the last one along vectors; `channels` and `taps` those of k.
@@ -111,7 +111,9 @@ class Windows(InLoops):
         return alone and not self.taps and not self.bounds
 
 
-def windows_of(group: Group, box: Box, constants: frozenset[str]) -> Windows | None:
+def convolution_form_of(
+    group: Group, box: Box, constants: frozenset[str]
+) -> ConvolutionForm | None:
     """Return the group as a convolution with an epilogue; None when it is not one."""
     sums = product_of(group)
     if sums is None or not sums[0].reduced:
@@ -177,7 +179,7 @@ class _Reading:
             x, at_x, at_w, w.tensor, outputs,
         )  # fmt: skip
 
-    def form(self, packed: bool) -> Windows | None:
+    def form(self, packed: bool) -> ConvolutionForm | None:
         """Return the form if the addresses are those of a convolution, else None."""
         in_x, in_w = free_axes(self.read), self.w.indices
         kinds = product_axes(self.axes, self.reduced, in_w, in_x)
@@ -198,7 +200,7 @@ class _Reading:
         taps = [a for a in self.reduced if a not in free[:1]]
         channel = window_axis(free[:1], self.x, self.w)
         positions = merge_positions(columns, found, self.x, self.w)
-        form = Windows(
+        form = ConvolutionForm(
             dtype=self.group.type_of(self.read.tensor).dtype,
             x=self.read.tensor,
             w=self.w_tensor,
@@ -221,7 +223,7 @@ class _Reading:
         )
         return self._usable(form, packed)
 
-    def _usable(self, form: Windows, packed: bool) -> Windows | None:
+    def _usable(self, form: ConvolutionForm, packed: bool) -> ConvolutionForm | None:
         """Return the form, or None if its packing needs sizes that are not constant."""
         if form.positions[-1].x.constant is None or form.positions[-1].x.constant < 1:
             return None

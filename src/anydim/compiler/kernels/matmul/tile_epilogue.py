@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
-from anydim.compiler.kernels.matmul.convolution_form import Windows
+from anydim.compiler.kernels.matmul.convolution_form import ConvolutionForm
 from anydim.compiler.kernels.matmul.epilogue import COLUMN, PRODUCT, ROW, Output
 from anydim.lang.tree import Apply, Expr, Group, Literal, Read
 from anydim.lang.tree.affine import Affine, affine
@@ -33,7 +33,7 @@ class TileEpilogue:
         return () if self.more.tensor in others else ((result, self.more.tensor),)
 
 
-def tile_epilogue_of(form: Windows, group: Group) -> TileEpilogue | None:
+def tile_epilogue_of(form: ConvolutionForm, group: Group) -> TileEpilogue | None:
     """Return the epilogue of a single result as a tile epilogue; None for any other."""
     strides = {loop.name: loop.y for loop in form.loops}
     own = Affine.of(as_size(0), {**strides, ROW: form.row_y, COLUMN: as_size(1)})

@@ -38,7 +38,15 @@ from anydim.compiler.kernels.routines.routine import (
     Types,
 )
 from anydim.compiler.kernels.routines.rows import LANES, Rows
-from anydim.compiler.kernels.routines.scans import FIRST, STARTS, STATE, Columns, Row, Spec, Taken
+from anydim.compiler.kernels.routines.scans import (
+    FIRST,
+    STARTS,
+    STATE,
+    Columns,
+    PieceQueue,
+    Row,
+    Spec,
+)
 from anydim.compiler.kernels.routines.short_scans import FEW, short_rows
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import (
@@ -64,7 +72,7 @@ PART = 4  # pieces worth a thread
 
 
 @dataclass(frozen=True)
-class Running:
+class CumulativeOperator:
     """`function` is 'add' or 'mul', `identity` its neutral element."""
 
     name: str
@@ -210,7 +218,7 @@ class _Scan:
             whole()
         with code.otherwise():
             pieces = code.size(full + 1)
-            taken = Taken(code, code.let(code.size(self.units) * pieces))
+            taken = PieceQueue(code, code.let(code.size(self.units) * pieces))
             with taken.each() as item:
                 piece, alone = code.let(item % pieces), taken.alone
                 take = partial(Columns.take, piece=piece, alone=alone)
@@ -242,5 +250,5 @@ class _Scan:
             do(Columns(*own, base + c, lanes, 1, first_column, self.columns, there))
 
 
-CUM_SUM = Running("cum_sum", "add", 0, (numpy.add, numpy.logical_or)).routine()
-CUM_PROD = Running("cum_prod", "mul", 1, (numpy.multiply, numpy.logical_and)).routine()
+CUM_SUM = CumulativeOperator("cum_sum", "add", 0, (numpy.add, numpy.logical_or)).routine()
+CUM_PROD = CumulativeOperator("cum_prod", "mul", 1, (numpy.multiply, numpy.logical_and)).routine()

@@ -43,7 +43,7 @@ class Spec:
     reverse: bool
 
 
-class Taken:
+class PieceQueue:
     """The pieces 0 ... `count`, each taken by one thread, in order."""
 
     def __init__(self, code: Code, count: ir.Value) -> None:

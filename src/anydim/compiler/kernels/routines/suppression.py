@@ -159,7 +159,7 @@ class _Suppression:
         scores, boxes = code.input("x1", self.dtype), code.input("x0", self.dtype)
         kept, counts = code.output("kept", uint32), code.output("counts", int64)
         ranked = PartialSort.scratch(code, self.dtype, length)
-        chosen = _Chosen.scratch(code, self.dtype, length + LANES)
+        chosen = _KeptBoxes.scratch(code, self.dtype, length + LANES)
         count = code.size(length)
         most = least(greatest(code.input("x2", int64)[0], 0), count)
         threshold = code.input("x4", self.dtype)[0] if len(self.types) == 5 else None
@@ -216,14 +216,14 @@ class _Suppression:
 
 
 @dataclass(frozen=True)
-class _Chosen:
+class _KeptBoxes:
     """Corners and areas of the kept boxes, as five arrays."""
 
     columns: tuple[Buffer, ...]
 
     @staticmethod
-    def scratch(code: Code, dtype: DType, most: Size) -> _Chosen:
-        return _Chosen(tuple(code.scratch(dtype, most) for _ in range(5)))
+    def scratch(code: Code, dtype: DType, most: Size) -> _KeptBoxes:
+        return _KeptBoxes(tuple(code.scratch(dtype, most) for _ in range(5)))
 
     def put(self, number: ir.Value, corners: Corners) -> None:
         for column, value in zip(self.columns, corners):

@@ -136,7 +136,7 @@ class TopK:
     def short(self) -> Launch:
         """Row after row."""
         code = Code("top_k", self.machine, self.box)
-        best = _Best(code, self, self.alone.where(self.capacity, 0))
+        best = _BestOfRow(code, self, self.alone.where(self.capacity, 0))
         with code.range(code.start, code.stop) as row:
             start = self.rows.start(code, row)
             x = code.input("x0", self.dtype).part(start)
@@ -179,7 +179,7 @@ class TopK:
     def parts_of_long(self) -> Launch:
         """The best of each part."""
         code = Code("top_k_parts", self.machine, self.box)
-        best = _Best(code, self, self.wanted.where(self.capacity, 0))
+        best = _BestOfRow(code, self, self.wanted.where(self.capacity, 0))
         parts, length, k = (code.size(s) for s in (self.parts, self.rows.length, self.k))
         with code.range(code.start, code.stop) as item:
             row, part = code.let(item // parts), code.let(item % parts)
@@ -207,7 +207,7 @@ class TopK:
         return code.launch(self.wanted.where(self.rows.count, 0), work, 1, "the best of all parts")
 
 
-class _Best:
+class _BestOfRow:
     """Finds the best k of a range of a row, as `pairs` from `begin` on."""
 
     def __init__(self, code: Code, top: TopK, capacity: Size) -> None:

@@ -30,8 +30,8 @@ from anydim.compiler.kernels.rows.row_passes import RowProgram, lookups
 from anydim.compiler.kernels.rows.row_versions import row_versions
 from anydim.compiler.kernels.rows.split_rows import (
     SHARED,
-    Parts,
     PhaseProgram,
+    PieceResults,
     is_cut,
     share_condition,
 )
@@ -156,7 +156,7 @@ def phase_launch(
     context = _context(form, touched, machine, schedule.lanes)
     setting = Setting(form, context, schedule.lanes, schedule.unroll)
     apart = share_condition(form, schedule.version, box, machine)
-    parts = Parts.of(setting)
+    parts = PieceResults.of(setting)
     program = PhaseProgram(setting, parts, schedule.phase)
     steps = program.steps()
     own = tuple(Operand(t.name, t.type.dtype, written=True) for t in parts.tensors)

@@ -40,7 +40,7 @@ from anydim.compiler.kernels.ir import constant, least, variable
 from anydim.compiler.kernels.partial_rows import Part, adjoining, limits, share, without_numbers
 from anydim.compiler.kernels.rows.few_columns import FewColumns, fits_few_columns, interleaved_loop
 from anydim.compiler.kernels.rows.row_body import Cell, Row, RowForm, Setting, whole_pieces
-from anydim.compiler.kernels.rows.short_rows import Short
+from anydim.compiler.kernels.rows.short_rows import ShortRows
 from anydim.compiler.kernels.work_estimate import PIECE
 from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import reads
@@ -139,7 +139,7 @@ class RowProgram:
     def short_rows(self) -> tuple[ir.Step, ...]:
         """Blocks of rows side by side, through transposed panels; see `short_rows.py`."""
         context = replace(self.setting.context, running=True, step=0)
-        kernel, short = ScalarLowering(context), Short(self.setting)
+        kernel, short = ScalarLowering(context), ShortRows(self.setting)
         kernel.steps += short.declare_panels()
         with for_loop(kernel, STOP, START, self.setting.lanes, PART, "r") as (scope, first):
             short.block(

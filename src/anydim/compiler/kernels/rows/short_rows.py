@@ -91,7 +91,7 @@ class Panels:
         return {each: f"panel{number}" for number, each in enumerate(everything)}
 
 
-class Short:
+class ShortRows:
     """The steps around those of the rows: packs blocks of rows into panels and unpacks them.
 
     Columns are processed in strips of four: four columns of 16 rows are four vectors, each with a 4

@@ -96,14 +96,14 @@ def share_condition(form: RowForm, version: str, box: Box, machine: Machine) -> 
 
 
 @dataclass(frozen=True)
-class Parts:
+class PieceResults:
     """The tensors of partial results: of reductions, and of the bitwise AND of their terms."""
 
     totals: Mapping[str, Tensor]
     common: Mapping[str, Tensor]
 
     @staticmethod
-    def of(setting: Setting) -> Parts:
+    def of(setting: Setting) -> PieceResults:
         """Sized for the largest number of shared rows; empty where rows are short."""
         form, lanes = setting.form, setting.lanes
         # Pieces are at least half of PIECE, so this bounds their number.
@@ -114,7 +114,7 @@ class Parts:
 
         made = {name: setting.accumulation(name)[1] for name in form.plan.made}
         wide = {name: ir.Type(dtype, lanes) for name, dtype in made.items()}
-        return Parts(
+        return PieceResults(
             {n: tensor(f"part{k}", dtype) for k, (n, dtype) in enumerate(made.items())},
             {n: tensor(f"common{k}", bits_of(wide[n]).dtype) for k, n in enumerate(made)
              if n in setting.shares},
@@ -128,7 +128,7 @@ class Parts:
 class PhaseProgram(RowProgram):
     """Emits a phase: a pass over the pieces of all rows, or the final scalar results."""
 
-    def __init__(self, setting: Setting, parts: Parts, phase: int) -> None:
+    def __init__(self, setting: Setting, parts: PieceResults, phase: int) -> None:
         super().__init__(setting)
         setting.ahead = ()
         self.parts, self.phase = parts, phase

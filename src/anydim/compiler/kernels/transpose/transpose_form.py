@@ -17,7 +17,7 @@ LANES = 4096  # lanes of a chunk where target rows are long
 
 
 @dataclass(frozen=True)
-class TranspositionForm:
+class TransposeForm:
     """The target is contiguous along `lane`, the source along `row`.
 
     `source` and `target` are flat offsets. Lanes from `inside` on (over the outer axes) are 0.
@@ -38,7 +38,7 @@ class TranspositionForm:
         return tuple(a for a in self.outer if self.target.stride(a.name) == self.lane.extent)
 
 
-def form_of(group: Group, box: Box) -> TranspositionForm | None:
+def transpose_form_of(group: Group, box: Box) -> TransposeForm | None:
     """The form of a group that is one transposed copy; else None."""
     group = flatten(group)
     if len(group.statements) != 1 or len(group.outputs) != 1:
@@ -71,23 +71,21 @@ def form_of(group: Group, box: Box) -> TranspositionForm | None:
     target = {axis.name: stride for axis, stride in zip(statement.axes, strides) if axis in axes}
     outer = tuple(axis for axis in axes[:-1] if axis is not rows[0])
     flat_target = Affine.of(as_size(0), target)
-    return TranspositionForm(
-        outer, rows[0], lane, source, flat_target, inside, statement.body, read
-    )
+    return TransposeForm(outer, rows[0], lane, source, flat_target, inside, statement.body, read)
 
 
-def block_of(form: TranspositionForm, dtype: DType) -> Size:
+def block_of(form: TransposeForm, dtype: DType) -> Size:
     """Contiguous source elements in a chunk, each of another target row."""
     block = _BLOCK // dtype.bytes
     return maximum(1, as_size(_PIECE) // maximum(1, block * form.lane.extent)) * block
 
 
-def blocks_of(form: TranspositionForm, dtype: DType) -> Size:
+def blocks_of(form: TransposeForm, dtype: DType) -> Size:
     """Chunks along the rows; the last one is up to half a block longer or shorter."""
     return _chunks(form.row.extent, block_of(form, dtype))
 
 
-def parts_of(form: TranspositionForm) -> Size:
+def parts_of(form: TransposeForm) -> Size:
     """Chunks along the lanes, of `LANES` each; the last one is up to half of that longer or
     shorter.
 
@@ -97,7 +95,7 @@ def parts_of(form: TranspositionForm) -> Size:
     return as_size(1) if form.adjacent else _chunks(form.lane.extent, as_size(LANES))
 
 
-def grain_of(form: TranspositionForm, dtype: DType) -> Size:
+def grain_of(form: TransposeForm, dtype: DType) -> Size:
     """Chunks that are worth a thread: about 8000 elements."""
     elements = maximum(minimum(form.lane.extent, LANES) * block_of(form, dtype), 1)
     return maximum(as_size(8192) // elements, 1)

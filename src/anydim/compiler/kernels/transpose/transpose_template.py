@@ -32,11 +32,11 @@ from anydim.compiler.kernels.operands import Operands
 from anydim.compiler.kernels.schedule import any_version
 from anydim.compiler.kernels.template import Task, form_template
 from anydim.compiler.kernels.transpose.transpose_form import (
-    TranspositionForm,
+    TransposeForm,
     blocks_of,
-    form_of,
     grain_of,
     parts_of,
+    transpose_form_of,
 )
 from anydim.compiler.kernels.transpose.transpose_loops import FEW, MOST_LANES, Chunks
 from anydim.lang.tree import Group, Tensor
@@ -47,14 +47,14 @@ _LEAST = 8  # minimum lanes, given enough registers: whole lines of 8-byte eleme
 
 
 @dataclass(frozen=True)
-class Transposition:
+class Transpose:
     """Square blocks of `lanes` x `lanes`."""
 
     lanes: int
     version: str = any_version()
 
 
-def _propose(form: TranspositionForm, task: Task) -> Transposition | None:
+def _propose(form: TransposeForm, task: Task) -> Transpose | None:
     group = _group_of(form, task)
     kinds = {tensor.type.dtype for tensor in (*group.inputs, *group.outputs)}
     lanes = min(MOST_LANES, *map(task.machine.lanes, kinds))
@@ -69,17 +69,17 @@ def _propose(form: TranspositionForm, task: Task) -> Transposition | None:
     # Wider registers have one shuffle unit instead of two: no faster.
     if form.value == form.read:
         lanes = min(lanes, max(_LEAST, _REGISTER // dtype.bytes))
-    return Transposition(lanes)
+    return Transpose(lanes)
 
 
-def _is_interleaved(form: TranspositionForm) -> bool:
+def _is_interleaved(form: TransposeForm) -> bool:
     """Whether the target consists of a known small number of interleaved columns."""
     columns, copies = form.lane.extent, form.value == form.read
     packed = form.target.stride(form.row.name) == columns and form.inside is None
     return copies and packed and columns.constant in FEW
 
 
-def _lower(form: TranspositionForm, schedule: Transposition, task: Task) -> Launch:
+def _lower(form: TransposeForm, schedule: Transpose, task: Task) -> Launch:
     group = _group_of(form, task)
     (given,), (made,) = group.inputs, group.outputs
     dtype = given.type.dtype
@@ -99,7 +99,7 @@ def _lower(form: TranspositionForm, schedule: Transposition, task: Task) -> Laun
     )  # fmt: skip
 
 
-def _group_of(form: TranspositionForm, task: Task) -> Group:
+def _group_of(form: TransposeForm, task: Task) -> Group:
     """The group of a task; copied flags become bytes."""
     group = task.group
     if form.value != form.read:
@@ -114,7 +114,7 @@ def _group_of(form: TranspositionForm, task: Task) -> Group:
 
 
 TEMPLATE = form_template(
-    "transpose", Transposition, lambda task: form_of(task.group, task.box), _propose, _lower,
+    "transpose", Transpose, lambda task: transpose_form_of(task.group, task.box), _propose, _lower,
     same_bits=True,
     knobs={
         "lanes": power_of_two(64).with_tries(4, 8, 16, everywhere=(4, 8, 16)), "version": VERSIONS,

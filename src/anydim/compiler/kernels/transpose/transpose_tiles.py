@@ -13,7 +13,7 @@ from anydim.compiler.kernels.codegen.register_transpose import PIECE, block_colu
 from anydim.compiler.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.compiler.kernels.codegen.writer import Writer
 from anydim.compiler.kernels.ir import constant, greatest, least, select, variable, variables
-from anydim.compiler.kernels.transpose.transpose_form import TranspositionForm
+from anydim.compiler.kernels.transpose.transpose_form import TransposeForm
 from anydim.lang.tree.affine import Affine
 from anydim.sizes import Size, product
 
@@ -52,7 +52,7 @@ class Squares:
     """
 
     code: Writer
-    form: TranspositionForm
+    form: TransposeForm
     context: Context
     made: DType
     vector: ir.Type

@@ -13,7 +13,7 @@ from operator import and_
 from anydim.base.records import dataclass
 from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.kernels.window_reduction.channels_last import can_skip_taps
-from anydim.compiler.kernels.window_reduction.window_form import Sliding, Window, sliding_of
+from anydim.compiler.kernels.window_reduction.window_form import Window, WindowForm, window_form_of
 from anydim.lang.tree import Axis, Expr, Group, Index, Literal, Read, TensorType
 from anydim.lang.tree.affine import Affine, address, affine, reads
 from anydim.sizes import NEVER, Box, Condition, Size, as_size, at_least, at_most, ceil_div, product
@@ -58,15 +58,15 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Planes:
+class ChannelPlanes:
     """A reduction over windows of planes: some taps of `form` are unrolled, none of `looped`.
 
     `outer` are the axes of images, `channels` the vectorized axis, `image_axes` the axes of a
     result image, the first of which is split into strips.
     """
 
-    form: Sliding
-    looped: Sliding
+    form: WindowForm
+    looped: WindowForm
     outer: tuple[Axis, ...]
     channels: Axis
     image_axes: tuple[Axis, ...]
@@ -160,9 +160,9 @@ class Planes:
         return alone | narrow & filled if (self._taps or _FEW) >= _FEW else alone
 
 
-def planes_of(group: Group, box: Box, lanes: int) -> Planes | None:
+def planes_of(group: Group, box: Box, lanes: int) -> ChannelPlanes | None:
     """A group that reads channel planes, with enough channels for vectors; else None."""
-    loops, form = sliding_of(group, box, 1), sliding_of(group, box, _UNROLLED)
+    loops, form = window_form_of(group, box, 1), window_form_of(group, box, _UNROLLED)
     if loops is None or form is None or not loops.bodies:  # windows of extent 0
         return None
     types = {tensor.name: tensor.type for tensor in group.inputs}
@@ -172,7 +172,7 @@ def planes_of(group: Group, box: Box, lanes: int) -> Planes | None:
         known = axis.extent.constant or (lanes if position < len(form.outer) - 1 else 0)
         if 2 * known < lanes:  # a last axis of unknown extent is more likely spatial
             continue
-        made = Planes(
+        made = ChannelPlanes(
             form,
             loops,
             form.outer[:position],
@@ -192,7 +192,9 @@ def planes_of(group: Group, box: Box, lanes: int) -> Planes | None:
     return None
 
 
-def _source(read: Read, planes: Planes, loops: Sliding, kind: TensorType) -> Source | None:
+def _source(
+    read: Read, planes: ChannelPlanes, loops: WindowForm, kind: TensorType
+) -> Source | None:
     """The planes that a read walks over; None if its channels are not planes."""
     channel = Index(planes.channels.name)
     form = address(read, kind.shape)
@@ -213,7 +215,12 @@ def _source(read: Read, planes: Planes, loops: Sliding, kind: TensorType) -> Sou
 
 
 def _in_strips(
-    source: Source, read: Read, dimension: int, planes: Planes, loops: Sliding, kind: TensorType
+    source: Source,
+    read: Read,
+    dimension: int,
+    planes: ChannelPlanes,
+    loops: WindowForm,
+    kind: TensorType,
 ) -> Source | None:
     """A source of which each result row reads some rows; None where those are unknown."""
     rows, spans = planes.rows.name, {axis.name: axis.extent - 1 for axis in loops.loops}
@@ -238,7 +245,7 @@ def _in_strips(
     )  # fmt: skip
 
 
-def walk_strip(planes: Planes, form: Sliding, along: int = -2) -> Sliding:
+def walk_strip(planes: ChannelPlanes, form: WindowForm, along: int = -2) -> WindowForm:
     """The form of a strip, channels last: windows walk along an axis, down a column by default.
 
     Taps that share their place off this axis are adjacent, as they are in bounds under the same

@@ -37,7 +37,7 @@ from anydim.compiler.kernels.window_reduction.window_block import (
     start_of,
 )
 from anydim.compiler.kernels.window_reduction.window_columns import inside, narrow_range
-from anydim.compiler.kernels.window_reduction.window_form import Limit, Sliding, Window
+from anydim.compiler.kernels.window_reduction.window_form import Limit, Window, WindowForm
 from anydim.lang.tree import Axis, Expr, Index, Read
 from anydim.lang.tree.affine import Affine, operands, to_expr
 from anydim.sizes import Size, ceil_div, product
@@ -49,7 +49,7 @@ VECTORS_PER_BLOCK = (
 _HELD = 9  # vectors held in registers over a row: more of them would spill the accumulators
 
 
-def walks(form: Sliding, lanes: int) -> bool:
+def walks(form: WindowForm, lanes: int) -> bool:
     """Whether to vectorize along channels: there are enough of them, and taps can be skipped."""
     channels = form.lane.extent.constant
     if channels is None or 2 * channels < lanes or not form.outer:
@@ -57,7 +57,7 @@ def walks(form: Sliding, lanes: int) -> bool:
     return can_skip_taps(form)
 
 
-def can_skip_taps(form: Sliding) -> bool:
+def can_skip_taps(form: WindowForm) -> bool:
     """Whether positions of a row are a known stride apart, and taps out of bounds can be
     skipped."""
     return all(
@@ -67,7 +67,7 @@ def can_skip_taps(form: Sliding) -> bool:
     )
 
 
-def _fits(window: Window, form: Sliding) -> bool:
+def _fits(window: Window, form: WindowForm) -> bool:
     """Whether lanes are contiguous, uniformly in or out of bounds, and move along the row by known
     strides."""
     walk, lane = form.outer[-1].name, form.lane.name
@@ -88,7 +88,7 @@ def _own_axes(expr: Expr, windows: Collection[Read]) -> frozenset[str]:
     return frozenset().union(*(_own_axes(each, windows) for each in inner))
 
 
-def positions_of(form: Sliding, lanes: int) -> Size:
+def positions_of(form: WindowForm, lanes: int) -> Size:
     """The parallel range of the launch: rows of the result, for each block of channels."""
     blocks = ceil_div(form.lane.extent, lanes * VECTORS_PER_BLOCK)
     return product(axis.extent for axis in form.outer[:-1]) * blocks
@@ -98,7 +98,7 @@ class AcrossWriter:
     """Emits the body of one kernel, `positions` positions of a row at a time."""
 
     def __init__(
-        self, form: Sliding, lanes: int, positions: int, context: Context, machine: Machine
+        self, form: WindowForm, lanes: int, positions: int, context: Context, machine: Machine
     ) -> None:
         self.form, self.lanes, self.positions, self.context = form, lanes, positions, context
         self.vector = ir.Type(form.dtype, lanes)
@@ -160,7 +160,10 @@ class AcrossWriter:
         return self.context.buffers[output.tensor], self.form.own
 
     def vectors(
-        self, scope: ScalarLowering, span: tuple[ir.Value, ir.Value], emit: Callable[[Part], None]
+        self,
+        scope: ScalarLowering,
+        span: tuple[ir.Value, ir.Value],
+        emit: Callable[[ChannelVector], None],
     ) -> None:
         """The vectors of a block, one after the other; all but the last one are whole."""
         channels, lanes, lane = int(self.form.lane.extent.constant or 0), self.lanes, self.form.lane
@@ -169,7 +172,7 @@ class AcrossWriter:
 
             def emit_masked(mask: ir.Value | None) -> tuple[ir.Step, ...]:
                 part = inner.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=mask)
-                emit(Part(part, at, mask))
+                emit(ChannelVector(part, at, mask))
                 return tuple(part.steps)
 
             whole = emit_masked(None) if channels >= lanes else ()
@@ -179,7 +182,7 @@ class AcrossWriter:
 
 
 @dataclass(frozen=True)
-class Part:
+class ChannelVector:
     """A vector of channels from `at` on, and the scope that computes it."""
 
     scope: ScalarLowering
@@ -196,12 +199,12 @@ class Row:
     ) -> None:  # fmt: skip
         self.writer, self.form, self.scope, self.span = writer, writer.form, scope, span
         self.ends = ends or (constant(0), writer.value(writer.walk.extent))
-        self.part: Part | None = None
+        self.part: ChannelVector | None = None
         self.flags: dict[Limit, ir.Value] = {}
         self.bases: dict[Size, None] = {}
         self.held: dict[Read, ir.Value] = {}
 
-    def emit(self, part: Part | None = None) -> None:
+    def emit(self, part: ChannelVector | None = None) -> None:
         """The positions in bounds, several at a time; those before and after them one by one.
 
         For one vector, whose held values are loaded first, or for all vectors of a block at each
@@ -217,13 +220,13 @@ class Row:
             begin, end = select(side.equals(0), start, rest), select(side.equals(0), low, stop)
             self._loop(ends.name(begin), ends.name(end), 1, checked=True, into=ends)
 
-    def emit_checked(self, part: Part) -> None:
+    def emit_checked(self, part: ChannelVector) -> None:
         """One position after the other, with the taps in bounds; nothing is held for so few
         positions."""
         self.part = part
         self._loop(*self.ends, 1, checked=True)
 
-    def emit_padded(self, part: Part) -> None:
+    def emit_padded(self, part: ChannelVector) -> None:
         """The positions of a row whose windows are in bounds, or padded, along the row."""
         self._begin(part)
         (start, stop), positions = self.ends, self.writer.positions
@@ -231,7 +234,7 @@ class Row:
         self._loop(start, rest, positions, checked=False)
         self._loop(rest, stop, 1, checked=False)
 
-    def _begin(self, part: Part | None) -> None:
+    def _begin(self, part: ChannelVector | None) -> None:
         self.part = part
         if part is not None:
             held = self.writer.held
@@ -277,7 +280,7 @@ class Row:
                 emit = partial(self._block, first=first, positions=positions, checked=checked)
                 self.writer.vectors(block, self.span, emit)
 
-    def _block(self, part: Part, first: ir.Value, positions: int, checked: bool) -> None:
+    def _block(self, part: ChannelVector, first: ir.Value, positions: int, checked: bool) -> None:
         form = self.form
         start = start_of(form, self.writer.lanes)
         sums = [self.writer.context.fresh("a") for _ in range(positions)]
@@ -313,7 +316,9 @@ class Row:
             and all(any(limit in w.limits for w in windows) for _, windows in self.form.bodies)
         )
 
-    def _taps(self, part: Part, first: ir.Value, sums: Sequence[str], checked: bool) -> None:
+    def _taps(
+        self, part: ChannelVector, first: ir.Value, sums: Sequence[str], checked: bool
+    ) -> None:
         """The taps, grouped by the limits they must meet."""
         walk, scope = self.writer.walk.name, part.scope
 
@@ -358,7 +363,7 @@ class Row:
     # ---- loading and storing -------------------------------------------------------------------
 
     def _load_window(
-        self, part: Part, window: Window, first: ir.Value, position: int,
+        self, part: ChannelVector, window: Window, first: ir.Value, position: int,
         loaded: dict[tuple[str, Affine], ir.Value],
     ) -> ir.Value:  # fmt: skip
         """The vector of a window: adjacent windows share their loads."""
@@ -371,7 +376,9 @@ class Row:
             loaded[key] = self._load(part, window, first, position)
         return loaded[key]
 
-    def _load(self, part: Part, window: Window, first: ir.Value, position: int) -> ir.Value:
+    def _load(
+        self, part: ChannelVector, window: Window, first: ir.Value, position: int
+    ) -> ir.Value:
         """A window's vector at the position `position` after `first`."""
         writer, lane, scope = self.writer, self.form.lane.name, part.scope
         step = window.address.stride(writer.walk.name)
@@ -391,7 +398,7 @@ class Row:
         self.bases[offset] = None
         return offset, 0
 
-    def _epilogue(self, part: Part, position: ir.Value, name: str) -> None:
+    def _epilogue(self, part: ChannelVector, position: ir.Value, name: str) -> None:
         """The epilogue at a position, and its store."""
         writer, form, block = self.writer, self.form, part.scope
         total = block.name(ir.Get(writer.vector, name))

@@ -22,7 +22,7 @@ from anydim.compiler.kernels.ir import constant, convert, greatest, iota, least,
 from anydim.compiler.kernels.limits import Limits
 from anydim.compiler.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.compiler.kernels.window_reduction.window_columns import Columns, Level, Setting
-from anydim.compiler.kernels.window_reduction.window_form import Limit, Sliding, Window
+from anydim.compiler.kernels.window_reduction.window_form import Limit, Window, WindowForm
 from anydim.lang.tree import Axis, Expr, Index, Literal, Read
 from anydim.lang.tree.affine import reads, rewrite, substituted, to_expr
 from anydim.sizes import Box, Condition, Size, at_most, condition, simplify
@@ -61,7 +61,7 @@ class Image:
         return reduce(and_, found, few)
 
 
-def image_of(form: Sliding, wide: int, box: Box) -> Image | None:
+def image_of(form: WindowForm, wide: int, box: Box) -> Image | None:
     """The mergeable axes of a form; None if they never can, or never need to, be merged."""
     if not form.outer or wide < 4:
         return None

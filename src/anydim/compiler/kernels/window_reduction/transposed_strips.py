@@ -40,12 +40,12 @@ from anydim.compiler.kernels.operands import Operands, assemble
 from anydim.compiler.kernels.window_reduction.channel_vectors import (
     LARGEST,
     STRIP,
-    Planes,
+    ChannelPlanes,
     Source,
     walk_strip,
 )
-from anydim.compiler.kernels.window_reduction.channels_last import AcrossWriter, Part, Row
-from anydim.compiler.kernels.window_reduction.window_form import Sliding, Window
+from anydim.compiler.kernels.window_reduction.channels_last import AcrossWriter, ChannelVector, Row
+from anydim.compiler.kernels.window_reduction.window_form import Window, WindowForm
 from anydim.lang.tree import Read, TensorType
 from anydim.lang.tree.affine import Affine, address, row_major_strides, to_expr
 from anydim.sizes import Size, as_size, ceil_div, product
@@ -55,10 +55,10 @@ _POSITIONS = 4  # positions of a column whose windows share loads
 _FIRST = "first row of the result"
 
 
-class PlanesWriter(AcrossWriter):
+class StripWriter(AcrossWriter):
     """Emits one kernel. `slots` maps tensors to their start in scratch, in vectors."""
 
-    def __init__(self, planes: Planes, machine: Machine, touched: Operands) -> None:
+    def __init__(self, planes: ChannelPlanes, machine: Machine, touched: Operands) -> None:
         self.planes, self.touched, self.sizes = planes, touched, SizeParameters()
         types = {**touched.types, PRODUCT: TensorType(planes.form.dtype, ())}
         context = Context(types, self.sizes, machine, touched.buffers)
@@ -82,7 +82,7 @@ class PlanesWriter(AcrossWriter):
             flat = walk_strip(planes, planes.form, -1)
             self.flat.form, self.flat.walk = self._from_scratch(flat), planes.image_axes[-1]
 
-    def _from_scratch(self, form: Sliding) -> Sliding:
+    def _from_scratch(self, form: WindowForm) -> WindowForm:
         """A form whose windows read scratch."""
         bodies = tuple(
             (expr, tuple(replace(w, address=self._inside_scratch(w.read)) for w in windows))
@@ -226,8 +226,8 @@ class PlanesWriter(AcrossWriter):
             self._walk(scope, self, own, Row.emit_padded)
 
     def _walk(
-        self, strip: ScalarLowering, writer: PlanesWriter, own: tuple[ir.Value, ir.Value],
-        emit: Callable[[Row, Part], None],
+        self, strip: ScalarLowering, writer: StripWriter, own: tuple[ir.Value, ir.Value],
+        emit: Callable[[Row, ChannelVector], None],
     ) -> None:  # fmt: skip
         """All positions of a strip; `own` are its rows."""
         rows = self.planes.rows
@@ -238,7 +238,7 @@ class PlanesWriter(AcrossWriter):
                 inside = for_loop(scope, ends[1], ends[0], axis=axis.name, letter="place")
                 scope, _ = loops.enter_context(inside)
             row = Row(writer, scope, own, own if writer.walk == rows else None)
-            emit(row, Part(scope, constant(0), None))
+            emit(row, ChannelVector(scope, constant(0), None))
 
     # ---- packing ---------------------------------------------------------------------------------
 

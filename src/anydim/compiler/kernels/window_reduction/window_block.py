@@ -28,7 +28,7 @@ from anydim.compiler.kernels.window_reduction.window_columns import (
     inside,
     narrow_range,
 )
-from anydim.compiler.kernels.window_reduction.window_form import Limit, Sliding, Window
+from anydim.compiler.kernels.window_reduction.window_form import Limit, Window, WindowForm
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Literal, Read
 from anydim.lang.tree.affine import Affine, to_expr
 from anydim.sizes import Size
@@ -346,7 +346,7 @@ class Block:
         return result
 
 
-def _common(form: Sliding) -> Iterator[Limit]:
+def _common(form: WindowForm) -> Iterator[Limit]:
     """The limits that all taps have, and that make every tap neutral outside."""
     _, windows = form.bodies[0]
     for limit in dict.fromkeys(limit for window in windows for limit in window.limits):
@@ -357,14 +357,14 @@ def _common(form: Sliding) -> Iterator[Limit]:
             yield limit
 
 
-def accumulate_tap(form: Sliding, scope: ScalarLowering, expr: Expr, old: ir.Value) -> ir.Value:
+def accumulate_tap(form: WindowForm, scope: ScalarLowering, expr: Expr, old: ir.Value) -> ir.Value:
     """The accumulator combined with the value of one tap."""
     return accumulate(
         form.combine, old, terms_of(scope, expr, form.combine, form.dtype, form.dtype)
     )
 
 
-def is_neutral(read: Read, expr: Expr, form: Sliding) -> bool:
+def is_neutral(read: Read, expr: Expr, form: WindowForm) -> bool:
     """Whether the default of a read makes a tap neutral, as 0 times w in a sum."""
     if read.default is None:
         return True  # only rows that the result does not have
@@ -375,7 +375,7 @@ def is_neutral(read: Read, expr: Expr, form: Sliding) -> bool:
     return outside is not None and outside == bound
 
 
-def start_of(form: Sliding, lanes: int) -> ir.Value:
+def start_of(form: WindowForm, lanes: int) -> ir.Value:
     """The initial value of a reduction: the default of reads out of bounds, where that is
     neutral."""
     found = {
@@ -389,7 +389,7 @@ def start_of(form: Sliding, lanes: int) -> ir.Value:
     return ir.number(form.dtype, found.pop(), lanes)
 
 
-def _known_bound(read: Read, expr: Expr, form: Sliding) -> int | float | None:
+def _known_bound(read: Read, expr: Expr, form: WindowForm) -> int | float | None:
     """The lower bound of an expression for maxima, the upper bound for minima; None if unknown."""
     kind = read.default.dtype if isinstance(read.default, Literal) else None
     if isinstance(expr, Cast) and expr.argument == read and kind is not None and kind.is_integer:

@@ -10,7 +10,7 @@ from anydim.compiler.kernels.codegen.arithmetic import first_lanes, quotient_up
 from anydim.compiler.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.compiler.kernels.ir import constant, greatest, least
 from anydim.compiler.kernels.matmul.epilogue import Output
-from anydim.compiler.kernels.window_reduction.window_form import Limit, Sliding, Window
+from anydim.compiler.kernels.window_reduction.window_form import Limit, Window, WindowForm
 from anydim.lang.tree import Expr
 from anydim.lang.tree.affine import to_expr
 
@@ -22,7 +22,7 @@ Level = Callable[[tuple[Limit, ...]], tuple[ScalarLowering, dict[object, list[ir
 class Setting:
     """State shared by the variants of a kernel, and their vector lanes."""
 
-    form: Sliding
+    form: WindowForm
     context: Context
     lanes: int
 

@@ -70,7 +70,7 @@ def _shift_affine(form: Affine, axis: str, by: int) -> Affine:
 
 
 @dataclass(frozen=True)
-class Sliding:
+class WindowForm:
     """A group of this form.
 
     `bodies` are the reduced expressions of the unrolled taps, with their windows; `loops` the
@@ -95,9 +95,9 @@ class Sliding:
         return Affine.of(as_size(0), {a.name: by for a, by in zip(axes, strides)})
 
 
-def sliding_of(
+def window_form_of(
     group: Group, box: Box, unrolled: int = UNROLLED_TAPS, below: bool = True
-) -> Sliding | None:
+) -> WindowForm | None:
     """The group as a reduction over windows, with up to `unrolled` taps unrolled; None if it is not
     one.
 
@@ -124,7 +124,7 @@ def sliding_of(
 def _reduction(
     statement: Statement, types: tuple[tuple[str, TensorType], ...], dtype: DType, box: Box,
     unrolled: int, below: bool,
-) -> Sliding | None:  # fmt: skip
+) -> WindowForm | None:  # fmt: skip
     """The form without outputs, of a statement that reads tensors of these types.
 
     Fusion matches a reduction with one epilogue after the other.
@@ -156,7 +156,7 @@ def _reduction(
         for window in windows
     )
     lane, combine = axes[-1], statement.combine
-    return Sliding(dtype, combine, tuple(axes[:-1]), lane, loops, tuple(bodies), (), share)
+    return WindowForm(dtype, combine, tuple(axes[:-1]), lane, loops, tuple(bodies), (), share)
 
 
 def _by_windows(body: Expr, windows: tuple[Window, ...], rows: str) -> bool:

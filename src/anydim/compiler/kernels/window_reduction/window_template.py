@@ -15,7 +15,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.knobs import VERSIONS, between, power_of_two
 from anydim.compiler.kernels.launch import Launch, Machine, halved_lanes
-from anydim.compiler.kernels.matmul.convolution_form import windows_of
+from anydim.compiler.kernels.matmul.convolution_form import convolution_form_of
 from anydim.compiler.kernels.operands import Operands
 from anydim.compiler.kernels.schedule import ANY, any_version
 from anydim.compiler.kernels.template import Template
@@ -25,16 +25,20 @@ from anydim.compiler.kernels.versions import (
     usable_versions,
     versioned_launch,
 )
-from anydim.compiler.kernels.window_reduction.channel_vectors import Planes, planes_of
+from anydim.compiler.kernels.window_reduction.channel_vectors import ChannelPlanes, planes_of
 from anydim.compiler.kernels.window_reduction.channels_last import (
     VECTORS_PER_BLOCK,
     AcrossWriter,
     positions_of,
     walks,
 )
-from anydim.compiler.kernels.window_reduction.transposed_strips import PlanesWriter
-from anydim.compiler.kernels.window_reduction.window_form import UNROLLED_BELOW, Sliding, sliding_of
-from anydim.compiler.kernels.window_reduction.window_vectors import SlidingWriter
+from anydim.compiler.kernels.window_reduction.transposed_strips import StripWriter
+from anydim.compiler.kernels.window_reduction.window_form import (
+    UNROLLED_BELOW,
+    WindowForm,
+    window_form_of,
+)
+from anydim.compiler.kernels.window_reduction.window_vectors import WindowWriter
 from anydim.compiler.kernels.work_estimate import cost, grain_size, work
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import ALWAYS, Box, Size, minimum, product
@@ -44,7 +48,7 @@ OF_ROWS = ("merged_rows", "single_rows")  # versions inside the launch along row
 
 
 @dataclass(frozen=True)
-class Slide:
+class WindowReduction:
     """Vectors of `lanes`, `vectors` of them per block: along rows, or over positions of a row."""
 
     lanes: int
@@ -52,14 +56,18 @@ class Slide:
     version: str = any_version()
 
 
-def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Slide | None:
+def match(
+    group: Group, box: Box, machine: Machine, constants: frozenset[str]
+) -> WindowReduction | None:
     """The schedule of a reduction over windows with an epilogue; None for other groups."""
     form = _form(group, box)
     if form is None or _hides_convolution(group, box, constants):
         return None
     lanes = machine.lanes(form.dtype)
     if walks(form, lanes):
-        return Slide(lanes, _MOST_VECTORS if machine.registers >= 32 else _MOST_VECTORS // 2)
+        return WindowReduction(
+            lanes, _MOST_VECTORS if machine.registers >= 32 else _MOST_VECTORS // 2
+        )
     extent = form.lane.extent.constant
     lanes = halved_lanes(lanes, extent, least=4)
     # Eight rows of 25 taps would spill: their weights stay in registers, too.
@@ -67,19 +75,21 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
         free = machine.registers - len(
             _below(group, box).bodies
         )  # registers for values shared by taps
-        return Slide(lanes, _MOST_BELOW if free > _MOST_BELOW else _MOST_VECTORS)
+        return WindowReduction(lanes, _MOST_BELOW if free > _MOST_BELOW else _MOST_VECTORS)
     wanted = -(-extent // lanes) if extent is not None else _MOST_VECTORS
-    return Slide(lanes, max(1, min(_MOST_VECTORS, wanted)))
+    return WindowReduction(lanes, max(1, min(_MOST_VECTORS, wanted)))
 
 
 def lower(
-    group: Group, schedule: Slide, box: Box, machine: Machine, constants: frozenset[str]
+    group: Group, schedule: WindowReduction, box: Box, machine: Machine, constants: frozenset[str]
 ) -> Launch:
     """The launch of a matched group."""
     return versioned_launch(_versions(group, schedule, box, machine), schedule)
 
 
-def _versions(group: Group, schedule: Slide, box: Box, machine: Machine) -> tuple[Version, ...]:
+def _versions(
+    group: Group, schedule: WindowReduction, box: Box, machine: Machine
+) -> tuple[Version, ...]:
     """The ways to compute a group: along channels, along transposed strips, along rows."""
     form = _form(group, box)
     assert form is not None
@@ -102,14 +112,24 @@ def _versions(group: Group, schedule: Slide, box: Box, machine: Machine) -> tupl
 
 
 def _writer(
-    schedule: Slide, group: Group, form: Sliding, box: Box, machine: Machine, touched: Operands
-) -> SlidingWriter:
+    schedule: WindowReduction,
+    group: Group,
+    form: WindowForm,
+    box: Box,
+    machine: Machine,
+    touched: Operands,
+) -> WindowWriter:
     forms = form, _below(group, box), _below(group, box, False)
-    return SlidingWriter(*forms, schedule.lanes, schedule.vectors, machine, touched, box)
+    return WindowWriter(*forms, schedule.lanes, schedule.vectors, machine, touched, box)
 
 
 def _along_channels(
-    schedule: Slide, group: Group, form: Sliding, box: Box, machine: Machine, touched: Operands
+    schedule: WindowReduction,
+    group: Group,
+    form: WindowForm,
+    box: Box,
+    machine: Machine,
+    touched: Operands,
 ) -> Launch:
     writer = _writer(schedule, group, form, box, machine, touched)
     walk = AcrossWriter(form, schedule.lanes, schedule.vectors, writer.context, machine)
@@ -120,7 +140,12 @@ def _along_channels(
 
 
 def _along_rows(
-    schedule: Slide, group: Group, form: Sliding, box: Box, machine: Machine, touched: Operands
+    schedule: WindowReduction,
+    group: Group,
+    form: WindowForm,
+    box: Box,
+    machine: Machine,
+    touched: Operands,
 ) -> Launch:
     writer = _writer(schedule, group, form, box, machine, touched)
     grain = _grain(group, form, form.lane.extent)
@@ -133,14 +158,18 @@ def _along_rows(
 
 
 def _along_strips(
-    schedule: Slide, group: Group, planes: Planes, machine: Machine, touched: Operands
+    schedule: WindowReduction,
+    group: Group,
+    planes: ChannelPlanes,
+    machine: Machine,
+    touched: Operands,
 ) -> Launch:
     grain = _grain(group, planes.form, planes.lanes * planes.width)
-    return PlanesWriter(planes, machine, touched).launch(schedule, grain, work(group))
+    return StripWriter(planes, machine, touched).launch(schedule, grain, work(group))
 
 
 def _launch(
-    group: Group, touched: Operands, schedule: Slide, writer: SlidingWriter,
+    group: Group, touched: Operands, schedule: WindowReduction, writer: WindowWriter,
     body: tuple[ir.Step, ...], parallel: Size, grain: Size | int, along: str,
 ) -> Launch:  # fmt: skip
     return touched.launch(
@@ -155,17 +184,17 @@ _KNOBS = {
     "vectors": between(1, 8).with_tries(1, 2, 3, 4, everywhere=(1, 2, 3, 4)),
     "version": VERSIONS,
 }
-TEMPLATE = Template("window_reduction", Slide, match, lower, keeps=True, knobs=_KNOBS)
+TEMPLATE = Template("window_reduction", WindowReduction, match, lower, keeps=True, knobs=_KNOBS)
 
 
 @lru_cache(maxsize=512)
-def _form(group: Group, box: Box) -> Sliding | None:
-    return sliding_of(group, box)
+def _form(group: Group, box: Box) -> WindowForm | None:
+    return window_form_of(group, box)
 
 
 @lru_cache(maxsize=512)
-def _below(group: Group, box: Box, below: bool = True) -> Sliding:
-    found = sliding_of(group, box, UNROLLED_BELOW, below)
+def _below(group: Group, box: Box, below: bool = True) -> WindowForm:
+    found = window_form_of(group, box, UNROLLED_BELOW, below)
     assert found is not None
     return found
 
@@ -181,10 +210,10 @@ def _hides_convolution(group: Group, box: Box, constants: frozenset[str]) -> boo
     total = next(s for s in group.statements if s.combine)
     result = Tensor(total.target, group.type_of(total.target))
     alone = replace(group, statements=(total,), outputs=(result,), temporaries=())
-    return windows_of(alone, box, constants) is not None
+    return convolution_form_of(alone, box, constants) is not None
 
 
-def _grain(group: Group, form: Sliding, elements: Size) -> Size:
+def _grain(group: Group, form: WindowForm, elements: Size) -> Size:
     """Parallel indices of `elements` each that make a part worth a thread."""
     each = sum(cost(s.body) + 1 for s in group.statements)
     each = max(each, form.dtype.bytes) * len(form.bodies)

@@ -36,7 +36,7 @@ from anydim.compiler.kernels.window_reduction.merged_rows import (
 )
 from anydim.compiler.kernels.window_reduction.window_block import Block, Cell, whole_number
 from anydim.compiler.kernels.window_reduction.window_columns import Columns, Setting
-from anydim.compiler.kernels.window_reduction.window_form import Limit, Sliding
+from anydim.compiler.kernels.window_reduction.window_form import Limit, WindowForm
 from anydim.lang.tree import Axis, TensorType
 from anydim.lang.tree.affine import Affine, row_major_strides, to_expr
 from anydim.sizes import ALWAYS, Box, Size, as_size, at_most, product
@@ -47,7 +47,7 @@ _GATHERED = 4  # bytes of the smallest elements with a gather instruction
 _FEW = 4  # rows of the small variant where blocks have more
 
 
-class SlidingWriter:
+class WindowWriter:
     """Emits the body of one kernel, and collects the sizes it needs.
 
     `below` is the form for vectors in adjacent rows: more of its taps are unrolled. In `flat`, for
@@ -55,7 +55,7 @@ class SlidingWriter:
     """
 
     def __init__(
-        self, form: Sliding, below: Sliding, flat: Sliding, lanes: int, vectors: int,
+        self, form: WindowForm, below: WindowForm, flat: WindowForm, lanes: int, vectors: int,
         machine: Machine, touched: Operands, box: Box,
     ) -> None:  # fmt: skip
         self.form, self.vectors = form, vectors
@@ -266,7 +266,7 @@ class SlidingWriter:
             slow = (ir.If(high - at <= _FEW, few, slow),)
         block.steps.append(ir.If(clear, fast, slow))
 
-    def _knowable(self, form: Sliding, axis: Axis) -> frozenset[Limit]:
+    def _knowable(self, form: WindowForm, axis: Axis) -> frozenset[Limit]:
         """Limits that hold for a whole block if they hold at its first and last index.
 
         For blocks along rows, limits on columns are left to masks.
@@ -282,7 +282,7 @@ class SlidingWriter:
 
     def _clear(
         self,
-        whole: Sliding,
+        whole: WindowForm,
         block: ScalarLowering,
         axis: Axis,
         span: ir.Value,

@@ -24,7 +24,11 @@ from anydim.compiler.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.compiler.kernels.codegen.writer import Writer
 from anydim.compiler.kernels.ir import START, STOP, constant, greatest, least, select
 from anydim.compiler.kernels.launch import Argument, Launch
-from anydim.compiler.kernels.matmul.contraction_form import ContractionForm, MatrixWalk, form_of
+from anydim.compiler.kernels.matmul.contraction_form import (
+    ContractionForm,
+    MatrixWalk,
+    contraction_form_of,
+)
 from anydim.compiler.kernels.matmul.matmul_kernel import ProductKernel, roles_of_form
 from anydim.compiler.kernels.schedule import register
 from anydim.compiler.kernels.template import Task, Template, form_template
@@ -70,7 +74,7 @@ def _lower(addresses: tuple[int, ...], form: ContractionForm, schedule: Blas, ta
 
 def _form(task: Task) -> ContractionForm | None:
     """Return the group as a plain product in layouts that the library accepts, or None."""
-    form = form_of(task.group, frozenset(), task.machine)
+    form = contraction_form_of(task.group, frozenset(), task.machine)
     if form is None or form.dtype not in FUNCTIONS or form.start is not None or form.pieces:
         return None
     if form.k.a != 1 and form.m.a != 1:
@@ -103,7 +107,7 @@ def _matrix(rows: MatrixWalk, columns: MatrixWalk, row: Size, column: Size) -> _
 
 
 @dataclass(frozen=True)
-class _Part:
+class _ProductPart:
     """Rows and columns of a part of a product, and its offsets in the tensors."""
 
     rows: ir.Value
@@ -163,7 +167,7 @@ class _Writer(ProductKernel):
                 self._plain(part)
         return (self.main(code.written),)
 
-    def _part(self, first: ir.Value, last: ir.Value) -> _Part:
+    def _part(self, first: ir.Value, last: ir.Value) -> _ProductPart:
         """Return the rows and columns of a part: blocks along the longer of m and n."""
         form, let, value = self.form, self.code.let, self.sizes.value
         tall, zero = self.m >= self.n, constant(0)
@@ -178,7 +182,7 @@ class _Writer(ProductKernel):
             for name, start in starts.items()
         )
         begin = [let(each + moved[name]) for name, each in zip("abc", at)]
-        return _Part(rows, columns, *begin)
+        return _ProductPart(rows, columns, *begin)
 
     def _margin(self) -> ir.Value:
         """Return the margin of all sizes to the library's limits; negative: use plain loops."""
@@ -192,7 +196,7 @@ class _Writer(ProductKernel):
             margin = least(margin, value(matrix.stride) - value(matrix.width))
         return margin
 
-    def _call(self, gemm: ir.Value, part: _Part) -> None:
+    def _call(self, gemm: ir.Value, part: _ProductPart) -> None:
         a, b, c = _matrices(self.form)
         transposes = [constant(_TRANSPOSED if x.transposed else _PLAIN) for x in (a, b)]
         lead = [self.sizes.value(matrix.stride) for matrix in (a, b, c)]
@@ -205,7 +209,7 @@ class _Writer(ProductKernel):
         )  # fmt: skip
         self.code.emit(ir.Call(gemm, arguments))
 
-    def _plain(self, part: _Part) -> None:
+    def _plain(self, part: _ProductPart) -> None:
         form, code, kind, value = self.form, self.code, ir.Type(self.form.dtype), self.sizes.value
         total = ir.Get(kind, "sum")
         with code.range(0, part.rows) as row, code.range(0, part.columns) as column:

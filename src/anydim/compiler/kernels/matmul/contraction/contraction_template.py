@@ -24,7 +24,7 @@ from anydim.compiler.kernels.matmul.contraction.valid_taps import valid_taps_of
 from anydim.compiler.kernels.matmul.contraction_form import (
     ContractionForm,
     along_the_longer,
-    form_of,
+    contraction_form_of,
 )
 from anydim.compiler.kernels.matmul.contraction_micro_kernels import THIN
 from anydim.compiler.kernels.matmul.panel_columns import BY_POSITION
@@ -54,7 +54,7 @@ _PAGE = 4096  # lines this many bytes apart map to the same set of the first-lev
 
 
 def _form(task: Task, version: str = ANY) -> ContractionForm | None:
-    form = form_of(task.group, task.constants, task.machine, task.box)
+    form = contraction_form_of(task.group, task.constants, task.machine, task.box)
     if form is None or form.dtype not in _DTYPES:
         return None
     form = along_the_longer(form)

@@ -46,7 +46,7 @@ ROWS, COLUMNS, K, B_STEP, A_ROW, C_ROW = map(
 
 
 @dataclass(frozen=True)
-class Way:
+class UnpackedVersion:
     """A version without packing: its condition over ROWS, COLUMNS, ..., and its steps.
 
     Kernels are shared by products of other sizes, so conditions are compared in the kernel. With
@@ -81,7 +81,7 @@ class ContractionWriter(MainWriter):
         value: ir.Value = getattr(self, names[size])
         return value <= number if relation == "<=" else value >= number
 
-    def _list_versions(self, ways: Sequence[Way]) -> Listed:
+    def _list_versions(self, ways: Sequence[UnpackedVersion]) -> Listed:
         """Return the versions over the sizes of the model."""
         form = self.form
         sizes = {
@@ -110,19 +110,21 @@ class ContractionWriter(MainWriter):
         return DONE if plain and in_place else ""
 
 
-def vector_ways(writer: MainWriter) -> list[Way]:
+def vector_ways(writer: MainWriter) -> list[UnpackedVersion]:
     """Return the versions without packing; the first whose condition holds is used."""
     form = writer.form
     # A vector reads B once: packing it first takes 2.2 to 4.1 times the time of the product.
     if writer.schedule.packed or form.cuts_b:
         return []
     row, across, dots, short = vector_libraries(writer.tile.lanes, form.dtype)
-    found: list[Way] = []
+    found: list[UnpackedVersion] = []
     rows, columns = (walk.extent.constant for walk in (form.m, form.n))
     if rows in (None, 1):
         library, step = (row, writer.b_step) if form.n.b == 1 else (across, writer.b_column)
         writer.needs(library)
-        found.append(Way("one_row", exactly(ROWS, 1), _one_row(writer, library.name, step)))
+        found.append(
+            UnpackedVersion("one_row", exactly(ROWS, 1), _one_row(writer, library.name, step))
+        )
         if writer.interleaves:
             library = interleaved_libraries(writer.tile.lanes, form.dtype)[0]
             writer.needs(library)
@@ -130,7 +132,7 @@ def vector_ways(writer: MainWriter) -> list[Way]:
             # rows of sums in scratch have the stride of a block
             wide = WIDE if writer.target is not None else writer.block_columns
             steps = [given, *_one_row(writer, library.name, step, wide)]
-            found.append(Way(FEW_ROWS, at_most(ROWS, FEW), steps, interleaved=True))
+            found.append(UnpackedVersion(FEW_ROWS, at_most(ROWS, FEW), steps, interleaved=True))
     one_column = exactly(COLUMNS, 1) & exactly(B_STEP, 1)
     if form.cuts_a or form.windows is not None or columns not in (None, 1):
         return found[::-1]
@@ -141,17 +143,17 @@ def vector_ways(writer: MainWriter) -> list[Way]:
             candidates.append(("one_short_column", few, short))
         for name, when, library in candidates:
             writer.needs(library)
-            found.append(Way(name, when, _one_column(writer, library.name)))
+            found.append(UnpackedVersion(name, when, _one_column(writer, library.name)))
     elif form.windows is None and form.start is None:
         writer.needs(row)
         contiguous = one_column & exactly(C_ROW, 1)
         contiguous = contiguous if form.m.a == 1 else contiguous & exactly(A_ROW, 1)
         steps = _transposed_product(writer, row.name)
-        found.append(Way("transposed_column", contiguous, steps))
+        found.append(UnpackedVersion("transposed_column", contiguous, steps))
     return found[::-1]
 
 
-def _small(writer: MainWriter) -> Way:
+def _small(writer: MainWriter) -> UnpackedVersion:
     """Return the version for small matrices, for all remaining pairs; see `vector_ways`."""
     form, known, lanes = writer.form, writer.sizes.role_or_literal, writer.tile.lanes
     (walk,), target = form.loops, writer.target
@@ -171,7 +173,7 @@ def _small(writer: MainWriter) -> Way:
         *(known(f"{each}_{walk.name}", getattr(walk, each)) for each in "abc"),
     )  # fmt: skip
     called = ir.Call(library.name, (*matrices, *scalars))
-    return Way("small_matrices", limits, [called, ir.Assign(DONE, RECTANGLE.left)])
+    return UnpackedVersion("small_matrices", limits, [called, ir.Assign(DONE, RECTANGLE.left)])
 
 
 def _one_row(

@@ -12,7 +12,7 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.context import SizeParameters
 from anydim.compiler.kernels.ir import greatest, least, let
 from anydim.compiler.kernels.matmul.convolution.convolution_variables import JOINED, LOOP
-from anydim.compiler.kernels.matmul.convolution_form import OuterLoop, Windows
+from anydim.compiler.kernels.matmul.convolution_form import ConvolutionForm, OuterLoop
 from anydim.compiler.kernels.matmul.panel_columns import (
     BY_POSITION,
     MAX_POSITIONS,
@@ -28,7 +28,10 @@ from anydim.sizes import NEVER, Condition, Size, as_size, at_least, at_most, cei
 
 
 def columns_of(
-    form: Windows, given: Windows, epilogue: TileEpilogue | None, schedule: Convolution
+    form: ConvolutionForm,
+    given: ConvolutionForm,
+    epilogue: TileEpilogue | None,
+    schedule: Convolution,
 ) -> Columns[OuterLoop]:
     """Return the partition of a cropped form's columns into panels."""
     loop, width = _joinable(form, epilogue), as_size(schedule.tile.width)
@@ -39,7 +42,7 @@ def columns_of(
     )
 
 
-def _joinable(form: Windows, epilogue: TileEpilogue | None) -> OuterLoop | None:
+def _joinable(form: ConvolutionForm, epilogue: TileEpilogue | None) -> OuterLoop | None:
     """Return the innermost loop over images with the same weights and the same bias."""
     bias = None if epilogue is None or epilogue.bias is None else affine(epilogue.bias.indices[0])
     for loop in reversed(form.loops):
@@ -50,7 +53,7 @@ def _joinable(form: Windows, epilogue: TileEpilogue | None) -> OuterLoop | None:
 
 
 def _used_by_position(
-    form: Windows, loop: OuterLoop, epilogue: TileEpilogue | None, schedule: Convolution
+    form: ConvolutionForm, loop: OuterLoop, epilogue: TileEpilogue | None, schedule: Convolution
 ) -> Condition:
     """Return where the images of `loop` run by position.
 
@@ -79,7 +82,7 @@ def _used_by_position(
     return taken_where(schedule.version, BY_POSITION, when, right)
 
 
-def dimension_stride(form: Windows, bound: Bound) -> Size | None:
+def dimension_stride(form: ConvolutionForm, bound: Bound) -> Size | None:
     """Return the stride of a dimension of x; None for unsupported strides."""
     stride, spread = bound.stride.constant, bound.spread.constant
     if stride is None or spread is None or stride < 0 or spread < 1:

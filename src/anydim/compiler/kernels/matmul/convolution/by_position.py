@@ -22,7 +22,7 @@ from anydim.compiler.kernels.matmul.convolution.batched_columns import dimension
 from anydim.compiler.kernels.matmul.convolution.convolution_variables import LAST, LOOP
 from anydim.compiler.kernels.matmul.convolution.cropped_taps import FIRST, KEPT, tap_strides
 from anydim.compiler.kernels.matmul.convolution.tile_strips import Strips
-from anydim.compiler.kernels.matmul.convolution_form import Windows
+from anydim.compiler.kernels.matmul.convolution_form import ConvolutionForm
 from anydim.compiler.kernels.matmul.convolution_micro_kernels import STRIP
 from anydim.compiler.kernels.matmul.matmul_kernel import call
 from anydim.compiler.kernels.matmul.transposed import matrix_transpose_library
@@ -83,14 +83,14 @@ class _ValidTaps:
     row: ir.Value
 
 
-def _start(form: Windows) -> Size:
+def _start(form: ConvolutionForm) -> Size:
     """Return the offset of the first element of the first channel in x."""
     stride = ((bound, dimension_stride(form, bound)) for bound in form.bounds)
     return form.x_start - sum((b.constant * by for b, by in stride if by is not None), as_size(0))
 
 
 def _valid_taps_of(
-    form: Windows, number: ir.Value, code: Writer, sizes: SizeParameters
+    form: ConvolutionForm, number: ir.Value, code: Writer, sizes: SizeParameters
 ) -> _ValidTaps:
     """Return the valid taps of the position `number`."""
     value, at = sizes.value, {"": constant(0)}
@@ -111,7 +111,9 @@ def _valid_taps_of(
     return _ValidTaps(taps, window, code.let(index_sum(*rows)))
 
 
-def rows_function(form: Windows, sizes: SizeParameters, lanes: int, row: int) -> ir.Function:
+def rows_function(
+    form: ConvolutionForm, sizes: SizeParameters, lanes: int, row: int
+) -> ir.Function:
     """Return the function dst[channel, kept tap, :images] = src[channel, element].
 
     It reads elements from `x_row` on. Rows are `row` elements apart, and written in whole vectors.

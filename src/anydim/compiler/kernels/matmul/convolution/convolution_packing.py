@@ -21,7 +21,7 @@ from anydim.compiler.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.compiler.kernels.codegen.writer import Writer
 from anydim.compiler.kernels.ir import constant, greatest, iota, least, select, shuffle, variable
 from anydim.compiler.kernels.matmul.convolution.convolution_variables import PACK, VALID_TAPS
-from anydim.compiler.kernels.matmul.convolution_form import Windows
+from anydim.compiler.kernels.matmul.convolution_form import ConvolutionForm
 from anydim.compiler.kernels.matmul.transposed import matrix_transpose_library
 from anydim.compiler.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import product
@@ -44,7 +44,7 @@ class WindowPack:
     load_masks: Sequence[ir.Value]
 
     def __init__(
-        self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool,
+        self, form: ConvolutionForm, sizes: SizeParameters, lanes: int, row: int, joined: bool,
         skips_taps: bool,
     ) -> None:  # fmt: skip
         self.form, self.sizes, self.lanes, self.row = form, sizes, lanes, row
@@ -260,13 +260,13 @@ class WindowPack:
         return code.let(found)
 
 
-def tap_number(form: Windows, taps: Sequence[ir.Value], sizes: SizeParameters) -> ir.Value:
+def tap_number(form: ConvolutionForm, taps: Sequence[ir.Value], sizes: SizeParameters) -> ir.Value:
     """Return the number of a tap in its window, by its indices."""
     inner = (product(tap.extent for tap in form.taps[n + 1 :]) for n in range(len(taps)))
     return index_sum(*(tap * sizes.value(each) for tap, each in zip(taps, inner)))
 
 
-def weights_function(form: Windows, sizes: SizeParameters, rows: int) -> ir.Function:
+def weights_function(form: ConvolutionForm, sizes: SizeParameters, rows: int) -> ir.Function:
     """Return the function dst[tile, k, :rows] = w[row, k], in tiles of `rows` rows.
 
     It packs `channels` channels from `w_at` on. Rows after the last one stay uninitialised: their

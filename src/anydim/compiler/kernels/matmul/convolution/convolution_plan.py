@@ -16,7 +16,7 @@ from anydim.compiler.kernels.matmul.convolution.batched_columns import (
 from anydim.compiler.kernels.matmul.convolution.cropped_taps import crop_taps
 from anydim.compiler.kernels.matmul.convolution.line_buffer import LineBuffer, line_buffer_of
 from anydim.compiler.kernels.matmul.convolution.valid_taps import ValidTaps, rest_of, valid_taps_of
-from anydim.compiler.kernels.matmul.convolution_form import OuterLoop, Windows
+from anydim.compiler.kernels.matmul.convolution_form import ConvolutionForm, OuterLoop
 from anydim.compiler.kernels.matmul.epilogue import target_of
 from anydim.compiler.kernels.matmul.register_tile import LINE, Tile
 from anydim.compiler.kernels.matmul.schedules import Convolution
@@ -90,8 +90,8 @@ class Plan:
     The memory of `target` holds the sums. Where `copied` holds, weights are copied before use.
     """
 
-    given: Windows
-    form: Windows
+    given: ConvolutionForm
+    form: ConvolutionForm
     epilogue: TileEpilogue | None
     schedule: Convolution
     machine: Machine
@@ -173,7 +173,7 @@ def _line_buffer_bytes(machine: Machine) -> int:
     return machine.l2_bytes // 4
 
 
-def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machine) -> Plan:
+def plan_of(group: Group, given: ConvolutionForm, schedule: Convolution, machine: Machine) -> Plan:
     """Return the plan of a group's convolution on a machine."""
     form, epilogue, tile = crop_taps(given), tile_epilogue_of(given, group), schedule.tile
     columns = columns_of(form, given, epilogue, schedule)
@@ -204,7 +204,11 @@ def plan_of(group: Group, given: Windows, schedule: Convolution, machine: Machin
 
 
 def _cut(
-    form: Windows, columns: Columns[OuterLoop], schedule: Convolution, more: bool, limits: Limits
+    form: ConvolutionForm,
+    columns: Columns[OuterLoop],
+    schedule: Convolution,
+    more: bool,
+    limits: Limits,
 ) -> WindowBlocks:
     """Return blocks of even size, within the limits of the schedule.
 

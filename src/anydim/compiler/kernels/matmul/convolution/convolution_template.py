@@ -15,7 +15,7 @@ from anydim.compiler.kernels.knobs import FLAG, VERSIONS, between, multiple
 from anydim.compiler.kernels.launch import Launch, known_number, known_parts
 from anydim.compiler.kernels.matmul.convolution.convolution_loops import ConvolutionWriter
 from anydim.compiler.kernels.matmul.convolution.convolution_plan import plan_of
-from anydim.compiler.kernels.matmul.convolution_form import Windows, windows_of
+from anydim.compiler.kernels.matmul.convolution_form import ConvolutionForm, convolution_form_of
 from anydim.compiler.kernels.matmul.register_tile import TILE_KNOBS, Tile, tile_of
 from anydim.compiler.kernels.matmul.schedules import Convolution
 from anydim.compiler.kernels.template import Task, form_template
@@ -26,12 +26,12 @@ _BLOCK_ROWS = 256  # weights of these rows and a chunk stay in the second-level 
 _DIRECT_ROWS = 64  # up to this many output channels, a copy of contiguous rows does not pay
 
 
-def _form(task: Task) -> Windows | None:
-    form = windows_of(task.group, task.box, task.constants)
+def _form(task: Task) -> ConvolutionForm | None:
+    form = convolution_form_of(task.group, task.box, task.constants)
     return form if form is not None and form.dtype in _DTYPES else None
 
 
-def _propose(form: Windows, task: Task) -> Convolution:
+def _propose(form: ConvolutionForm, task: Task) -> Convolution:
     machine = task.machine
     tile = tile_of(machine, form.dtype)
     row_bytes = (tile.width + tile.lanes) * form.dtype.bytes
@@ -47,7 +47,7 @@ def _propose(form: Windows, task: Task) -> Convolution:
     )
 
 
-def _lower(form: Windows, schedule: Convolution, task: Task) -> Launch:
+def _lower(form: ConvolutionForm, schedule: Convolution, task: Task) -> Launch:
     """Return the launch of a group; OptionError for `direct` where windows are not rows of x."""
     if schedule.direct and not form.is_plain:
         raise OptionError(
@@ -76,7 +76,7 @@ TEMPLATE = form_template(
 )
 
 
-def _panels(form: Windows, tile: Tile) -> Panels:
+def _panels(form: ConvolutionForm, tile: Tile) -> Panels:
     """Return the packing of constant weights: tiles of rows, the rows of a tile interleaved."""
 
     batch, k, rows = (known_parts(part) for part in form.w_parts)

@@ -18,14 +18,14 @@ from anydim.compiler.kernels.codegen.scalar_lowering import SizeParameters
 from anydim.compiler.kernels.codegen.writer import Writer
 from anydim.compiler.kernels.ir import constant, variable
 from anydim.compiler.kernels.matmul.convolution.convolution_packing import tap_number
-from anydim.compiler.kernels.matmul.convolution_form import Windows
+from anydim.compiler.kernels.matmul.convolution_form import ConvolutionForm
 from anydim.compiler.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import Size, as_size, ceil_div, maximum, minimum
 
 FIRST, KEPT = "first", "kept"  # of an axis of the window: the first valid tap, and their count
 
 
-def crop_taps(form: Windows) -> Windows:
+def crop_taps(form: ConvolutionForm) -> ConvolutionForm:
     """Return the form without the first and last taps of each axis that only read zeros."""
     for tap in form.taps:
         bounds = [bound for bound in form.bounds if bound.tap == tap.name]
@@ -44,7 +44,7 @@ def crop_taps(form: Windows) -> Windows:
     return form
 
 
-def first_taps(given: Windows) -> list[Size]:
+def first_taps(given: ConvolutionForm) -> list[Size]:
     """Return the first tap of each axis of a cropped form."""
     starts = []
     for tap in given.taps:
@@ -54,7 +54,7 @@ def first_taps(given: Windows) -> list[Size]:
     return starts
 
 
-def _valid_range(form: Windows, tap: WindowAxis, bound: Bound) -> tuple[Size, Size] | None:
+def _valid_range(form: ConvolutionForm, tap: WindowAxis, bound: Bound) -> tuple[Size, Size] | None:
     """Return the first valid tap of any position and the count; None for unsupported strides."""
     stride, spread = bound.stride.constant, bound.spread.constant
     if stride is None or spread is None or stride < 0 or spread < 1:
@@ -76,7 +76,7 @@ def tap_strides(code: Writer, kept: Sequence[ir.Value]) -> tuple[list[ir.Value],
 
 
 def kept_weights_function(
-    given: Windows, sizes: SizeParameters, rows: int, lanes: int
+    given: ConvolutionForm, sizes: SizeParameters, rows: int, lanes: int
 ) -> ir.Function:
     """Return the function dst[tile, channel, kept tap, :rows] = w[tile, channel, tap, :rows].
 

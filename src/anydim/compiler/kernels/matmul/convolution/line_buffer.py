@@ -34,7 +34,7 @@ from anydim.compiler.kernels.matmul.convolution.convolution_packing import (
     WindowPack,
 )
 from anydim.compiler.kernels.matmul.convolution.convolution_variables import LOOP, PACK, VALID_TAPS
-from anydim.compiler.kernels.matmul.convolution_form import Windows
+from anydim.compiler.kernels.matmul.convolution_form import ConvolutionForm
 from anydim.compiler.kernels.matmul.convolution_micro_kernels import line_buffer_libraries
 from anydim.compiler.kernels.matmul.convolution_tile import ENTRY
 from anydim.compiler.kernels.matmul.matmul_kernel import call
@@ -82,7 +82,9 @@ class _WindowDimension:
     reach: int
 
 
-def _window_dimensions(form: Windows, given: Windows) -> tuple[_WindowDimension, ...]:
+def _window_dimensions(
+    form: ConvolutionForm, given: ConvolutionForm
+) -> tuple[_WindowDimension, ...]:
     """Return the dimensions of all positions; () where a position or a tap has another form."""
     taps = {tap.name: (tap, own.extent.constant) for tap, own in zip(form.taps, given.taps)}
     found: list[_WindowDimension] = []
@@ -155,8 +157,8 @@ class LineBuffer:
 
 
 def line_buffer_of(
-    form: Windows, given: Windows, tile: Tile, panels: int, max_k: int, max_bytes: int,
-    version: str = ANY,
+    form: ConvolutionForm, given: ConvolutionForm, tile: Tile, panels: int, max_k: int,
+    max_bytes: int, version: str = ANY,
 ) -> LineBuffer | None:  # fmt: skip
     """Return the line buffer of a form, for blocks of at least `panels`; None if there is none.
 
@@ -191,7 +193,7 @@ class LineBufferPack(WindowPack):
     """Writes the functions that fill a line buffer and its table."""
 
     def __init__(
-        self, form: Windows, buffer: LineBuffer, sizes: SizeParameters, skips_taps: bool
+        self, form: ConvolutionForm, buffer: LineBuffer, sizes: SizeParameters, skips_taps: bool
     ) -> None:
         super().__init__(form, sizes, buffer.tile.lanes, 0, False, skips_taps)
         self.buffer = buffer
@@ -402,7 +404,7 @@ class LineBufferSteps:
 
 
 def line_buffer_steps(
-    buffer: LineBuffer | None, form: Windows, kernel: Blocked, skips_taps: bool
+    buffer: LineBuffer | None, form: ConvolutionForm, kernel: Blocked, skips_taps: bool
 ) -> LineBufferSteps:
     """Return the line buffer of a kernel; adds its functions and libraries to the kernel."""
     if buffer is None:

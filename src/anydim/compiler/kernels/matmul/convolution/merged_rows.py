@@ -21,7 +21,7 @@ from anydim.compiler.kernels.ir import constant, greatest, least, select
 from anydim.compiler.kernels.limits import Limits
 from anydim.compiler.kernels.matmul.convolution.convolution_packing import ChannelOffset, WindowPack
 from anydim.compiler.kernels.matmul.convolution.convolution_variables import PACK
-from anydim.compiler.kernels.matmul.convolution_form import Windows
+from anydim.compiler.kernels.matmul.convolution_form import ConvolutionForm
 from anydim.compiler.kernels.matmul.lane_select import SELECT_VECTORS, select_lanes, within_vectors
 from anydim.compiler.kernels.matmul.window_geometry import Bound, LayerSizes
 from anydim.compiler.kernels.versions import taken_where
@@ -32,7 +32,7 @@ _STRIDE = 32
 _FAR = 1 << 30
 
 
-def is_contiguous(form: Windows) -> bool:
+def is_contiguous(form: ConvolutionForm) -> bool:
     """Whether adjacent output positions read adjacent elements of x, across row ends too."""
     return all(
         step.x == product(later.extent for later in form.positions[number + 1 :])
@@ -40,7 +40,7 @@ def is_contiguous(form: Windows) -> bool:
     )
 
 
-def can_merge(form: Windows) -> bool:
+def can_merge(form: ConvolutionForm) -> bool:
     """Whether there are rows to merge, with supported strides."""
     strides = [bound.stride.constant for bound in form.bounds if bound.position]
     return len(form.positions) > 1 and all(s is not None and 0 < s <= _STRIDE for s in strides)
@@ -52,7 +52,7 @@ class MergedPack(WindowPack):
     name = "windows_merged"
 
     def __init__(
-        self, form: Windows, sizes: SizeParameters, lanes: int, row: int, joined: bool,
+        self, form: ConvolutionForm, sizes: SizeParameters, lanes: int, row: int, joined: bool,
         skips_taps: bool, elements: Size | None, version: str,
         limits: Limits,
     ) -> None:  # fmt: skip

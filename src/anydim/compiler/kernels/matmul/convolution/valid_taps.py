@@ -15,7 +15,7 @@ from anydim.compiler.kernels.codegen.arithmetic import quotient
 from anydim.compiler.kernels.ir import greatest, let
 from anydim.compiler.kernels.matmul.convolution.convolution_packing import SHUFFLED_STRIDES
 from anydim.compiler.kernels.matmul.convolution.convolution_variables import LOOP, PACK
-from anydim.compiler.kernels.matmul.convolution_form import Windows
+from anydim.compiler.kernels.matmul.convolution_form import ConvolutionForm
 from anydim.compiler.kernels.matmul.window_geometry import Bound, taps_inside
 from anydim.sizes import Size, product
 
@@ -54,12 +54,12 @@ class ValidTaps:
         ]
 
 
-def rest_of(form: Windows) -> Size:
+def rest_of(form: ConvolutionForm) -> Size:
     """Return the taps of all axes but the outermost."""
     return product(tap.extent for tap in form.taps[1:])
 
 
-def valid_taps_of(form: Windows) -> ValidTaps | None:
+def valid_taps_of(form: ConvolutionForm) -> ValidTaps | None:
     """Return the range of taps of a form; None where all taps are multiplied."""
     bounds = [bound for bound in form.bounds if form.taps and bound.tap == form.taps[0].name]
     if len(bounds) != 1 or bounds[0].position != form.positions[0].name:

@@ -19,7 +19,7 @@ from anydim.compiler.kernels.matmul.convolution.cropped_taps import (
     first_taps,
     kept_weights_function,
 )
-from anydim.compiler.kernels.matmul.convolution_form import Windows
+from anydim.compiler.kernels.matmul.convolution_form import ConvolutionForm
 from anydim.compiler.kernels.matmul.matmul_kernel import call, packed_at
 from anydim.sizes import NEVER, Size, align_up
 
@@ -87,7 +87,7 @@ class Weights:
         ]
 
     def _valid_steps(
-        self, held: Windows, firsts: Sequence[Size]
+        self, held: ConvolutionForm, firsts: Sequence[Size]
     ) -> tuple[ir.Value, dict[str, ir.Value]]:
         """Return the offset of a panel's first tap in a channel, contiguous k-steps, and the gap.
 

@@ -6,7 +6,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.matmul.int8.im2col import Image
-from anydim.compiler.kernels.matmul.int8.int8_form import BytesForm, ByteWalk
+from anydim.compiler.kernels.matmul.int8.int8_form import Int8Form, Int8Walk
 from anydim.compiler.kernels.matmul.int8.packed_layout import WORD, Layout
 from anydim.compiler.kernels.matmul.int8.stride_phases import Phases
 from anydim.compiler.kernels.matmul.panel_columns import Columns, joined_columns
@@ -38,7 +38,7 @@ class ByteBlocks:
     """
 
     rows: Size
-    columns: Columns[ByteWalk]
+    columns: Columns[Int8Walk]
     panels: Size
     images: Size
     b_offset: Size
@@ -47,7 +47,7 @@ class ByteBlocks:
     partition: WorkPartition
 
 
-def joinable(form: BytesForm, layout: Layout) -> ByteWalk | None:
+def joinable(form: Int8Form, layout: Layout) -> Int8Walk | None:
     """Return the innermost loop over images that are multiplied by the same rows."""
     own, rows = free_axes(form.b.read), free_axes(form.a.read)
     for walk in reversed(form.loops):
@@ -57,7 +57,7 @@ def joinable(form: BytesForm, layout: Layout) -> ByteWalk | None:
 
 
 def cut_of(
-    form: BytesForm,
+    form: Int8Form,
     layout: Layout,
     tile: Tile,
     machine: Machine,

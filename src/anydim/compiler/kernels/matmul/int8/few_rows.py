@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from anydim.base.dtypes import int32, uint8
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir import number, shuffle, variable
-from anydim.compiler.kernels.matmul.int8.int8_form import BytesForm
+from anydim.compiler.kernels.matmul.int8.int8_form import Int8Form
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import dot
 from anydim.compiler.kernels.matmul.int8.int8_packing import FLIP, PACK, BytesPack
 from anydim.compiler.kernels.matmul.int8.packed_layout import WORD, Layout
@@ -26,7 +26,7 @@ MAX_ROWS = 4
 WIDE = 1024  # columns at a time
 
 
-def supports_few_rows(form: BytesForm, layout: Layout) -> bool:
+def supports_few_rows(form: Int8Form, layout: Layout) -> bool:
     """Whether columns of b are contiguous and need no sums, and rows may be few."""
     parts = form.b.parts
     return (

@@ -25,7 +25,7 @@ from anydim.compiler.kernels.codegen.arithmetic import (
 from anydim.compiler.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.kernels.ir import constant, least, number, register, variable
-from anydim.compiler.kernels.matmul.int8.int8_form import BytesForm
+from anydim.compiler.kernels.matmul.int8.int8_form import Int8Form
 from anydim.compiler.kernels.matmul.int8.int8_packing import PACK, BytesPack
 from anydim.compiler.kernels.matmul.int8.packed_layout import WORD
 from anydim.compiler.kernels.matmul.lane_select import SELECT_VECTORS, select_lanes, within_vectors
@@ -71,12 +71,12 @@ def axis_name(number: int) -> str:
     return f"place{number}"
 
 
-def columns_of(form: BytesForm) -> tuple[tuple[str, Size], ...]:
+def columns_of(form: Int8Form) -> tuple[tuple[str, Size], ...]:
     """Return the column axes of the reads of b."""
     return form.columns or ((form.n.name, form.n.extent),)
 
 
-def image_of(form: BytesForm, is_packed: bool, images: str) -> Image | None:
+def image_of(form: Int8Form, is_packed: bool, images: str) -> Image | None:
     """Return the image of b; None if b is packed, or has no windows with enough overlap."""
     read, columns = form.b.read, columns_of(form)
     moving = {name: maximum(extent, 1) - 1 for name, extent in (*columns, *form.taps)}
@@ -111,7 +111,7 @@ def image_of(form: BytesForm, is_packed: bool, images: str) -> Image | None:
     return Image(moved, tuple(extents), steps, ceil_div(form.k, WORD), images)
 
 
-def overlaps(form: BytesForm, columns: Sequence[str], lines: Sequence[Affine]) -> bool:
+def overlaps(form: Int8Form, columns: Sequence[str], lines: Sequence[Affine]) -> bool:
     """Whether most positions are read by several windows."""
     stride_product = product(
         line.stride(name) for line in lines for name in columns if name in line.indices

@@ -58,7 +58,7 @@ class FactorParts:
 
 
 @dataclass(frozen=True)
-class Bytes:
+class Int8Factor:
     """A factor: the read of its bytes, and its zero point (int32; None for 0).
 
     `parts` is None where the read has no strides.
@@ -72,21 +72,21 @@ class Bytes:
 
 
 @dataclass(frozen=True)
-class ByteWalk(Walk):
+class Int8Walk(Walk):
     """An axis with its stride in C, in elements."""
 
     c: Size
 
 
 @dataclass(frozen=True)
-class BytesForm(InLoops):
+class Int8Form(InLoops):
     """A sum of products of bytes; see the module's docstring. Expressions are over its names."""
 
-    a: Bytes
-    b: Bytes
-    loops: tuple[ByteWalk, ...]
-    m: ByteWalk
-    n: ByteWalk
+    a: Int8Factor
+    b: Int8Factor
+    loops: tuple[Int8Walk, ...]
+    m: Int8Walk
+    n: Int8Walk
     columns: tuple[tuple[str, Size], ...]
     taps: tuple[tuple[str, Size], ...]
     k: Size
@@ -108,7 +108,7 @@ class BytesForm(InLoops):
         return self.around * self.m.extent * self.n.extent * self.tap_count * self.k
 
 
-def bytes_form(group: Group, constants: frozenset[str]) -> BytesForm | None:
+def int8_form_of(group: Group, constants: frozenset[str]) -> Int8Form | None:
     """Return the group as a sum of products of bytes; None if it is not one."""
     found = product_of(group)
     if found is None or group.type_of(found[0].target).dtype != int32:
@@ -127,8 +127,8 @@ def bytes_form(group: Group, constants: frozenset[str]) -> BytesForm | None:
 
 
 def _with_groups(
-    statement: Statement, first: Bytes, second: Bytes, outputs: tuple[Output, ...]
-) -> tuple[Statement, Bytes, Bytes, tuple[Output, ...]]:
+    statement: Statement, first: Int8Factor, second: Int8Factor, outputs: tuple[Output, ...]
+) -> tuple[Statement, Int8Factor, Int8Factor, tuple[Output, ...]]:
     """Make the groups of a convolution, `m // share` in one of its reads, an axis of their own."""
     strides = row_major_strides(statement.shape)
     for factor in (first, second):
@@ -137,7 +137,9 @@ def _with_groups(
             continue
         axes, _, change = found
 
-        def change_factor(factor: Bytes, change: Callable[[Expr], Expr] = change) -> Bytes:
+        def change_factor(
+            factor: Int8Factor, change: Callable[[Expr], Expr] = change
+        ) -> Int8Factor:
             read = change(factor.read)
             assert isinstance(read, Read)
             return replace(factor, read=read, zero=factor.zero and change(factor.zero))
@@ -148,7 +150,7 @@ def _with_groups(
     return statement, first, second, outputs
 
 
-def _factor(expr: Expr, group: Group, statement: Statement) -> Bytes | None:
+def _factor(expr: Expr, group: Group, statement: Statement) -> Int8Factor | None:
     """Match int32(read) or int32(read) - zero, where the read has at most eight bits."""
     types = {t.name: t.type for t in (*group.inputs, *group.temporaries, *group.outputs)}
     zero: Expr | None = None
@@ -169,7 +171,7 @@ def _factor(expr: Expr, group: Group, statement: Statement) -> Bytes | None:
     if read.default is not None and free_axes(read.default):
         return None
     extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
-    return Bytes(_without_default(read, types[read.tensor].shape, extents), dtype, zero)
+    return Int8Factor(_without_default(read, types[read.tensor].shape, extents), dtype, zero)
 
 
 def _without_default(
@@ -218,11 +220,11 @@ class _Reading:
 
     group: Group
     statement: Statement
-    a: Bytes
-    b: Bytes
+    a: Int8Factor
+    b: Int8Factor
     constants: frozenset[str]
 
-    def form(self, outputs: tuple[Output, ...]) -> BytesForm | None:
+    def form(self, outputs: tuple[Output, ...]) -> Int8Form | None:
         axes = matrix_axes(self.statement, free_axes(self.a.read), free_axes(self.b.read))
         if axes is None or not axes.sums or not self._fitting_zeros(axes):
             return None
@@ -282,7 +284,7 @@ class _Reading:
             free_axes(index) & own and free_axes(index) & every for index in self.b.read.indices
         )
 
-    def _over(self, axes: _Merged, outputs: tuple[Output, ...]) -> BytesForm:
+    def _over(self, axes: _Merged, outputs: tuple[Output, ...]) -> Int8Form:
         """Return the form over the names of merged axes."""
         names: dict[str, Sequence[Axis]]
         names = {f"loop{number}": group for number, group in enumerate(axes.outside)}
@@ -294,13 +296,13 @@ class _Reading:
         for_b = renamed if not single else Renamed({**every, "n": (), **single}, self.group)
         target = element_offset(self.statement)
 
-        def walk(name: str) -> ByteWalk:
+        def walk(name: str) -> Int8Walk:
             own = names[name]
-            return ByteWalk(name, merged_extent(own), merged_stride(own, target))
+            return Int8Walk(name, merged_extent(own), merged_stride(own, target))
 
         loops = [axis for group in axes.outside for axis in group]
         order = (loops, axes.m, axes.n, [axis for group in axes.taps for axis in group])
-        return BytesForm(
+        return Int8Form(
             a=self._rename_factor(self.a, renamed, renamed, order, axes.k, 1),
             b=self._rename_factor(self.b, for_b, renamed, order, axes.k, 2),
             loops=tuple(walk(name) for name in names if name.startswith("loop")),
@@ -325,13 +327,13 @@ class _Reading:
         b = frozenset() if self.b.zero is None else free_axes(self.b.zero)
         return not a & {x.name for x in axes.columns} and not b & {x.name for x in axes.rows}
 
-    def _address(self, factor: Bytes) -> Affine | None:
+    def _address(self, factor: Int8Factor) -> Affine | None:
         read = factor.read
         if read.default is not None:
             return None
         return address(read, self.group.type_of(read.tensor).shape)
 
-    def _stream(self, factor: Bytes) -> Affine | None:
+    def _stream(self, factor: Int8Factor) -> Affine | None:
         """Return the strides that merged axes must preserve; None for a constant: it is packed."""
         form = self._address(factor)
         return None if factor.read.tensor in self.constants else form
@@ -342,9 +344,9 @@ class _Reading:
         return frozenset().union(*(free_axes(read) for read in loose))
 
     def _rename_factor(
-        self, factor: Bytes, renamed: Renamed, whole: Renamed,
+        self, factor: Int8Factor, renamed: Renamed, whole: Renamed,
         order: Sequence[Sequence[Axis]], inner: Sequence[Axis], own: int,
-    ) -> Bytes:  # fmt: skip
+    ) -> Int8Factor:  # fmt: skip
         """Return the factor over the new names, with its strides if any.
 
         `whole` has the names of axes outside the sum.

@@ -28,7 +28,7 @@ from anydim.compiler.kernels.matmul.int8.blocking import cut_of, joinable
 from anydim.compiler.kernels.matmul.int8.few_rows import MAX_ROWS as FEW
 from anydim.compiler.kernels.matmul.int8.few_rows import WIDE, few_rows, supports_few_rows
 from anydim.compiler.kernels.matmul.int8.im2col import ImagePack, image_of
-from anydim.compiler.kernels.matmul.int8.int8_form import Bytes, BytesForm
+from anydim.compiler.kernels.matmul.int8.int8_form import Int8Factor, Int8Form
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import (
     bytes_library,
     bytes_prefix,
@@ -56,13 +56,13 @@ from anydim.lang.tree.affine import Affine, reads
 from anydim.sizes import ALWAYS, NEVER, Size, as_size, at_least, at_most
 
 
-class BytesWriter(Blocked):
+class Int8Writer(Blocked):
     """The kernel of an int8 product: operands are packed at load time, or evaluated on use."""
 
     name = "int8"
 
     def __init__(
-        self, group: Group, form: BytesForm, layout: Layout, schedule: Any, machine: Machine
+        self, group: Group, form: Int8Form, layout: Layout, schedule: Any, machine: Machine
     ) -> None:
         tile, version = schedule.tile, schedule.version
         super().__init__(group, correct_outputs(form, layout), int32, tile, SizeParameters())
@@ -256,7 +256,7 @@ class BytesWriter(Blocked):
 
     # ---- offsets, in words of four bytes -------------------------------------------------------
 
-    def _packed_group(self, factor: Bytes) -> ir.Value:
+    def _packed_group(self, factor: Int8Factor) -> ir.Value:
         """Return the group of a packed factor for the current loop indices."""
         used = free_axes(factor.read)
         loops = [(walk.name, walk.extent) for walk in self.form.loops if walk.name in used]

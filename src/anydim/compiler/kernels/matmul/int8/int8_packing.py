@@ -25,7 +25,7 @@ from anydim.compiler.kernels.ir import (
     variable,
     variables,
 )
-from anydim.compiler.kernels.matmul.int8.int8_form import Bytes, BytesForm
+from anydim.compiler.kernels.matmul.int8.int8_form import Int8Factor, Int8Form
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import dot
 from anydim.compiler.kernels.matmul.int8.packed_layout import WORD, Layout, OperandSign
 from anydim.lang.tree import Apply, Cast, Expr, Literal
@@ -52,7 +52,7 @@ class BytesPack:
     """Writes the packing functions of one kernel; `pointers` are the kernel's own."""
 
     def __init__(
-        self, form: BytesForm, layout: Layout, context: Context,
+        self, form: Int8Form, layout: Layout, context: Context,
         pointers: tuple[ir.Pointer, ...], lanes: int,
     ) -> None:  # fmt: skip
         self.form, self.layout, self.context = form, layout, context
@@ -271,7 +271,7 @@ class BytesPack:
         self.code.sweep(constant(0), extent, self.lanes, vector)
 
 
-def _byte(factor: Bytes, sign: OperandSign) -> Expr:
+def _byte(factor: Int8Factor, sign: OperandSign) -> Expr:
     """Return the expression of the bytes stored for a factor."""
     value: Expr = Cast(uint8, factor.read)
     return Apply("bit_xor", (value, Literal(128, uint8))) if sign.flipped else value

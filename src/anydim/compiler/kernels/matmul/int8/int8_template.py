@@ -15,8 +15,8 @@ from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.knobs import VERSIONS
 from anydim.compiler.kernels.launch import Launch, known_number, known_parts
-from anydim.compiler.kernels.matmul.int8.int8_form import Bytes, BytesForm, bytes_form
-from anydim.compiler.kernels.matmul.int8.int8_loops import BytesWriter
+from anydim.compiler.kernels.matmul.int8.int8_form import Int8Factor, Int8Form, int8_form_of
+from anydim.compiler.kernels.matmul.int8.int8_loops import Int8Writer
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import (
     FEW_ROWS,
     MAX_TILES,
@@ -30,7 +30,7 @@ from anydim.runtime.panels import BytesPanels
 
 
 @dataclass(frozen=True)
-class BytesProduct(TileSchedule):
+class Int8Product(TileSchedule):
     """Schedule of an int8 product: a register tile, and the `depth` words per product.
 
     Tile registers require a shape of their own: a tile of any other shape takes one word at a time.
@@ -47,7 +47,7 @@ class BytesProduct(TileSchedule):
         return self.depth if whole and fits else 1
 
 
-def _propose(form: BytesForm, task: Task) -> BytesProduct:
+def _propose(form: Int8Form, task: Task) -> Int8Product:
     rows = form.m.extent.constant
     wide = None if rows is not None and rows <= FEW_ROWS else tiles_of_words(task.machine)
     tile = wide or tile_of(task.machine, int32)
@@ -55,12 +55,12 @@ def _propose(form: BytesForm, task: Task) -> BytesProduct:
     if form.n.extent.constant is not None:  # panels of even width
         needed = -(-max(form.n.extent.constant, 1) // tile.lanes)
         vectors = -(-needed // -(-needed // tile.vectors))
-    return BytesProduct(tile.rows, vectors, tile.lanes, 2, ir.TILE if wide else 1)
+    return Int8Product(tile.rows, vectors, tile.lanes, 2, ir.TILE if wide else 1)
 
 
-def _lower(form: BytesForm, schedule: BytesProduct, task: Task) -> Launch:
+def _lower(form: Int8Form, schedule: Int8Product, task: Task) -> Launch:
     layout = layout_of(form, schedule.tile.width, schedule.words, task.constants)
-    writer = BytesWriter(task.group, form, layout, schedule, task.machine)
+    writer = Int8Writer(task.group, form, layout, schedule, task.machine)
     packings = {
         "a": _panels(form.a, layout.a, layout, 1),
         "b": _panels(form.b, layout.b, layout, schedule.tile.width),
@@ -70,7 +70,7 @@ def _lower(form: BytesForm, schedule: BytesProduct, task: Task) -> Launch:
 
 
 TEMPLATE = form_template(
-    "int8", BytesProduct, lambda task: bytes_form(task.group, task.constants), _propose, _lower,
+    "int8", Int8Product, lambda task: int8_form_of(task.group, task.constants), _propose, _lower,
     least_lanes=64, same_bits=True,
     knobs={
         **TILE_KNOBS,
@@ -81,7 +81,9 @@ TEMPLATE = form_template(
 )  # fmt: skip
 
 
-def _panels(factor: Bytes, sign: OperandSign, layout: Layout, width: int) -> BytesPanels | None:
+def _panels(
+    factor: Int8Factor, sign: OperandSign, layout: Layout, width: int
+) -> BytesPanels | None:
     """Return the packing of a constant factor, whose sizes are all known."""
     packed = layout.a_packed if width == 1 else layout.b_packed
     if not packed or factor.parts is None:
@@ -95,7 +97,7 @@ def _panels(factor: Bytes, sign: OperandSign, layout: Layout, width: int) -> Byt
     return BytesPanels(width, batch, own, taps, k, start, sign.flipped, unsigned, by, depth, spare)
 
 
-def _reason(form: BytesForm, layout: Layout) -> str:
+def _reason(form: Int8Form, layout: Layout) -> str:
     epilogue = "no epilogue" if all(o.is_product for o in form.outputs) else "its epilogue fused"
     packed = [name for name, is_packed in
               (("rows", layout.a_packed), ("columns", layout.b_packed)) if is_packed]  # fmt: skip

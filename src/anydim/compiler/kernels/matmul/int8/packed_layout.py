@@ -23,7 +23,7 @@ from anydim.base.dtypes import int32
 from anydim.base.records import dataclass
 from anydim.compiler.kernels.launch import are_known
 from anydim.compiler.kernels.matmul.epilogue import PRODUCT, Output
-from anydim.compiler.kernels.matmul.int8.int8_form import Bytes, BytesForm
+from anydim.compiler.kernels.matmul.int8.int8_form import Int8Factor, Int8Form
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import rewrite
 from anydim.sizes import Size, align_up, ceil_div
@@ -82,7 +82,7 @@ class Layout:
         return (self.whole + 1) * self.width
 
 
-def layout_of(form: BytesForm, width: int, depth: int, constants: frozenset[str]) -> Layout:
+def layout_of(form: Int8Form, width: int, depth: int, constants: frozenset[str]) -> Layout:
     """Return the layout: constant rows keep their sign if b is packed at run time; else columns do.
 
     A constant with strides is packed at load time.
@@ -101,13 +101,13 @@ def layout_of(form: BytesForm, width: int, depth: int, constants: frozenset[str]
     )
 
 
-def _is_packed(factor: Bytes, constants: frozenset[str]) -> bool:
+def _is_packed(factor: Int8Factor, constants: frozenset[str]) -> bool:
     if factor.read.tensor not in constants or factor.parts is None:
         return False
     return factor.start.constant is not None and are_known(*factor.parts.all)
 
 
-def _sign_of(factor: Bytes, unsigned: bool) -> OperandSign:
+def _sign_of(factor: Int8Factor, unsigned: bool) -> OperandSign:
     """Return a factor's sign: types that fit both signs (none negative, or up to 127) are kept."""
     shift = 0
     if unsigned and factor.dtype.kind == "int":
@@ -120,7 +120,7 @@ def _sign_of(factor: Bytes, unsigned: bool) -> OperandSign:
     return OperandSign(bool(shift), Apply("add", (zero, Literal(shift, int32))) if shift else zero)
 
 
-def correct_outputs(form: BytesForm, layout: Layout) -> tuple[Output, ...]:
+def correct_outputs(form: Int8Form, layout: Layout) -> tuple[Output, ...]:
     """Return the outputs in terms of the raw sums, corrected for flipped bytes and zero points."""
     a, b = layout.a, layout.b
     row = Apply("mul", (Index("m"), SizeTerm(layout.row)))

@@ -23,7 +23,7 @@ from anydim.compiler.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.kernels.ir import constant, convert, number, register, select, splat, variable
 from anydim.compiler.kernels.matmul.int8.im2col import axis_name, columns_of, overlaps
-from anydim.compiler.kernels.matmul.int8.int8_form import BytesForm
+from anydim.compiler.kernels.matmul.int8.int8_form import Int8Form
 from anydim.compiler.kernels.matmul.int8.int8_packing import PACK, BytesPack
 from anydim.compiler.kernels.matmul.int8.packed_layout import WORD
 from anydim.lang.tree import Expr, Index, Read, TensorType
@@ -107,7 +107,7 @@ class Phases:
         )
 
 
-def phases_of(form: BytesForm, is_packed: bool, images: str, kind: TensorType) -> Phases | None:
+def phases_of(form: Int8Form, is_packed: bool, images: str, kind: TensorType) -> Phases | None:
     """Return the image of b; None where windows overlap too little, or have another form."""
     read, columns, taps = form.b.read, columns_of(form), {name for name, _ in form.taps}
     if is_packed or read.flat or not taps:

@@ -21,7 +21,7 @@ FIELDS = 8  # weights of 4 bits in a word
 
 
 @dataclass(frozen=True)
-class NarrowForm:
+class QuantForm:
     """A product as a contraction of `a` and the weights, as if they were float32.
 
     `scales` has one element per `block` of k, `groups` of them, with the given strides.
@@ -48,7 +48,7 @@ class NarrowForm:
         return -(-self.depth // self.block)
 
 
-def narrow_form(group: Group, constants: frozenset[str]) -> NarrowForm | None:
+def quant_form_of(group: Group, constants: frozenset[str]) -> QuantForm | None:
     """Return the group as a product with quantised weights; None when it is not one."""
     sums = product_of(group)
     if sums is None or group.type_of(sums[0].target).dtype != float32:
@@ -84,7 +84,7 @@ def _match_dequantised(
 
 def _make_form(
     group: Group, statement: Statement, left: Read, weights: Read, scale: Read
-) -> NarrowForm | None:
+) -> QuantForm | None:
     types = {tensor.name: tensor.type for tensor in group.inputs}
     if left.tensor not in types or left.default is not None or types[left.tensor].dtype != float32:
         return None
@@ -113,7 +113,7 @@ def _make_form(
     block = min(block or depth, depth)
     if bits == 4 and block % FIELDS and block < depth:
         bits = 8
-    return NarrowForm(form, scale.tensor, scale_n, scale_k, block, bits) if depth else None
+    return QuantForm(form, scale.tensor, scale_n, scale_k, block, bits) if depth else None
 
 
 def _strides(form: Linear, n: str, k: str) -> tuple[int, int, int] | None:

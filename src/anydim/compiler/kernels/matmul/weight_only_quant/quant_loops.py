@@ -44,9 +44,9 @@ from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.matmul.epilogue import read_by
 from anydim.compiler.kernels.matmul.matmul_kernel import ProductKernel, call, roles_of
 from anydim.compiler.kernels.matmul.register_tile import LINE
-from anydim.compiler.kernels.matmul.weight_only_quant.quant_form import FIELDS, NarrowForm
+from anydim.compiler.kernels.matmul.weight_only_quant.quant_form import FIELDS, QuantForm
 from anydim.compiler.kernels.matmul.weight_only_quant.quant_micro_kernels import (
-    NarrowTile,
+    QuantTile,
     decode_name,
     name_of,
     narrow_libraries,
@@ -70,13 +70,13 @@ class Offsets:
     a: int
 
 
-class NarrowWriter(ProductKernel):
+class QuantWriter(ProductKernel):
     """The kernel of a weight-only quantised product: w, and its scales s, are packed."""
 
     name = "weight_only_quant"
     packed = {"w": int8, "s": float32}
 
-    def __init__(self, group: Group, form: NarrowForm, tile: NarrowTile, machine: Machine) -> None:
+    def __init__(self, group: Group, form: QuantForm, tile: QuantTile, machine: Machine) -> None:
         plain = form.product
         super().__init__(group, plain.outputs, float32, tile.lanes, SizeParameters())
         self.form, self.tile, self.machine, self.code = form, tile, machine, Writer()

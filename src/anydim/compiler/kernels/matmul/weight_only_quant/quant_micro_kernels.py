@@ -31,7 +31,7 @@ HIGHEST = FIELDS - 2  # the last field that needs no shift: the next one has the
 
 
 @dataclass(frozen=True)
-class NarrowTile:
+class QuantTile:
     """Weights of `bits`, panels of `vectors`; k in steps of `step`; heights of row tiles.
 
     `wide` are the heights of tiles that read decoded weights.
@@ -54,18 +54,18 @@ class NarrowTile:
         return f"narrow{self.bits}_{self.vectors}x{self.lanes}_{self.step}"
 
 
-def name_of(tile: NarrowTile, height: int, wide: bool = False) -> str:
+def name_of(tile: QuantTile, height: int, wide: bool = False) -> str:
     """Return the name of the function for row tiles of a height."""
     return f"{tile.prefix}_{height}{'wide' if wide else 'rows'}"
 
 
-def decode_name(tile: NarrowTile) -> str:
+def decode_name(tile: QuantTile) -> str:
     """Return the name of the function that decodes a part of a panel: (w, to, k)."""
     return f"{tile.prefix}_decode"
 
 
 @lru_cache(maxsize=32)
-def narrow_libraries(tile: NarrowTile) -> tuple[ir.Library, ...]:
+def narrow_libraries(tile: QuantTile) -> tuple[ir.Library, ...]:
     """Return a library for each height, so that threads share the compilation."""
     rows = [*((h, False) for h in tile.heights), *((h, True) for h in tile.wide)]
     decoded = (ir.Pointer("w", int8), ir.Pointer("to", float32), ir.Scalar("k"))
@@ -86,12 +86,12 @@ def _parameters(wide: bool) -> tuple[ir.Pointer | ir.Scalar, ...]:
     return (*pointers.values(), *(ir.Scalar(name) for name in SCALARS))
 
 
-def _offset(tile: NarrowTile, step: ir.Value, j: int) -> ir.Value:
+def _offset(tile: QuantTile, step: ir.Value, j: int) -> ir.Value:
     """Return the offset of vector j of a k-step in decoded weights."""
     return step * tile.width + j * tile.lanes
 
 
-def _weights(code: Writer, tile: NarrowTile, at: ir.Value) -> Callable[[int, int], ir.Value]:
+def _weights(code: Writer, tile: QuantTile, at: ir.Value) -> Callable[[int, int], ir.Value]:
     """Return a function of u and j: vector j of the weights of step at + u, as floats."""
     lanes, vector = tile.lanes, ir.Type(float32, tile.lanes)
 
@@ -115,7 +115,7 @@ def _weights(code: Writer, tile: NarrowTile, at: ir.Value) -> Callable[[int, int
     return field
 
 
-def _decode(tile: NarrowTile, code: Writer) -> None:
+def _decode(tile: QuantTile, code: Writer) -> None:
     """Decode weights to floats in field position: scaled by a power of two per field."""
     with code.range(0, variable("k"), tile.step) as at:
         weight = _weights(code, tile, at)
@@ -123,7 +123,7 @@ def _decode(tile: NarrowTile, code: Writer) -> None:
             code.emit(ir.Store("to", _offset(tile, at + u, j), weight(u, j)))
 
 
-def _rows(tile: NarrowTile, height: int, wide: bool, code: Writer) -> None:
+def _rows(tile: QuantTile, height: int, wide: bool, code: Writer) -> None:
     """Emit the sums of a row tile; with `wide`, of decoded weights.
 
     Decoded weights have fewer steps at a time: LLVM hoists loads, and registers run out.
@@ -156,7 +156,7 @@ def _rows(tile: NarrowTile, height: int, wide: bool, code: Writer) -> None:
             code.emit(ir.Store("c", at, fma(scales[j], total, ir.Load(vector, "c", at))))
 
 
-def _decoded_weights(tile: NarrowTile, at: ir.Value) -> Callable[[int, int], ir.Value]:
+def _decoded_weights(tile: QuantTile, at: ir.Value) -> Callable[[int, int], ir.Value]:
     """Return the same as `_weights`, for decoded weights."""
     vector = ir.Type(float32, tile.lanes)
     return lambda u, j: ir.Load(vector, "w", _offset(tile, at + u, j))

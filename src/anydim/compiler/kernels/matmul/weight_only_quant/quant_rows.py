@@ -7,13 +7,13 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import first_lanes
 from anydim.compiler.kernels.codegen.writer import Writer
 from anydim.compiler.kernels.ir import constant, iota, least, number, variable
-from anydim.compiler.kernels.matmul.weight_only_quant.quant_form import FIELDS, NarrowForm
-from anydim.compiler.kernels.matmul.weight_only_quant.quant_micro_kernels import HIGHEST, NarrowTile
+from anydim.compiler.kernels.matmul.weight_only_quant.quant_form import FIELDS, QuantForm
+from anydim.compiler.kernels.matmul.weight_only_quant.quant_micro_kernels import HIGHEST, QuantTile
 
 SCALARS = ("row", "k_step", "rows", "height")
 
 
-def prepare_function(tile: NarrowTile, form: NarrowForm, block: int) -> ir.Function:
+def prepare_function(tile: QuantTile, form: QuantForm, block: int) -> ir.Function:
     """Return the function that copies rows of A contiguously, padded with zeros.
 
     The last row is repeated up to `height`. For 4-bit fields, elements are divided by the scale of

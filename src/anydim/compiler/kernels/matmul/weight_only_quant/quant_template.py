@@ -12,11 +12,11 @@ from anydim.base.records import dataclass
 from anydim.compiler.kernels.launch import Launch, Machine, known_parts
 from anydim.compiler.kernels.matmul.weight_only_quant.quant_form import (
     FIELDS,
-    NarrowForm,
-    narrow_form,
+    QuantForm,
+    quant_form_of,
 )
-from anydim.compiler.kernels.matmul.weight_only_quant.quant_loops import NarrowWriter
-from anydim.compiler.kernels.matmul.weight_only_quant.quant_micro_kernels import NarrowTile
+from anydim.compiler.kernels.matmul.weight_only_quant.quant_loops import QuantWriter
+from anydim.compiler.kernels.matmul.weight_only_quant.quant_micro_kernels import QuantTile
 from anydim.compiler.kernels.template import Task, form_template
 from anydim.runtime.panels import NarrowPanels, Packing, Panels
 
@@ -24,39 +24,39 @@ _VECTORS = 4  # vectors per panel, so that the sums of one row are independent
 
 
 @dataclass(frozen=True)
-class Narrow:
+class QuantProduct:
     """The widest panel: `vectors` of `lanes`."""
 
     vectors: int
     lanes: int
 
 
-def _form(task: Task) -> NarrowForm | None:
+def _form(task: Task) -> QuantForm | None:
     lanes = task.machine.lanes(float32)
-    return None if lanes < FIELDS or lanes % FIELDS else narrow_form(task.group, task.constants)
+    return None if lanes < FIELDS or lanes % FIELDS else quant_form_of(task.group, task.constants)
 
 
-def _propose(form: NarrowForm, task: Task) -> Narrow:
-    return Narrow(_VECTORS, task.machine.lanes(float32))
+def _propose(form: QuantForm, task: Task) -> QuantProduct:
+    return QuantProduct(_VECTORS, task.machine.lanes(float32))
 
 
-def _tile(form: NarrowForm, schedule: Narrow, machine: Machine) -> NarrowTile:
+def _tile(form: QuantForm, schedule: QuantProduct, machine: Machine) -> QuantTile:
     """Return row tiles of the maximum height that fits the registers."""
     whole = form.groups == 1 or form.block % 4 == 0
     step = FIELDS if form.bits == 4 else 4 if whole else 1
     large = machine.registers >= 32
     heights, wide = ((1, 2, 4, 6), (4, 5, 6)) if large else ((1, 2), (1, 2))
-    return NarrowTile(form.bits, schedule.vectors, schedule.lanes, step, heights, wide)
+    return QuantTile(form.bits, schedule.vectors, schedule.lanes, step, heights, wide)
 
 
-def _lower(form: NarrowForm, schedule: Narrow, task: Task) -> Launch:
+def _lower(form: QuantForm, schedule: QuantProduct, task: Task) -> Launch:
     tile = _tile(form, schedule, task.machine)
-    writer = NarrowWriter(task.group, form, tile, task.machine)
+    writer = QuantWriter(task.group, form, tile, task.machine)
     reason = f"a matrix product with weights of {form.bits} bits, decoded in registers"
     return writer.launch(schedule, _packings(form, tile, writer.padded), form.product.work, reason)
 
 
-def _packings(form: NarrowForm, tile: NarrowTile, depth: int) -> dict[str, Packing]:
+def _packings(form: QuantForm, tile: QuantTile, depth: int) -> dict[str, Packing]:
     """Return the load-time packings of weights and scales."""
     _, k, n = (known_parts(part) for part in form.product.b_parts)
     scales = ((form.groups, form.scale_k),), ((form.columns, form.scale_n),)
@@ -67,5 +67,5 @@ def _packings(form: NarrowForm, tile: NarrowTile, depth: int) -> dict[str, Packi
 
 
 TEMPLATE = form_template(
-    "weight_only_quant", Narrow, _form, _propose, _lower, least_lanes=2, reads_codes=True
+    "weight_only_quant", QuantProduct, _form, _propose, _lower, least_lanes=2, reads_codes=True
 )

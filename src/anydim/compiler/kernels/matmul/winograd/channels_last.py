@@ -35,7 +35,7 @@ from anydim.compiler.kernels.matmul.winograd.channels_last_transforms import (
     spread_library,
     spread_values,
 )
-from anydim.compiler.kernels.matmul.winograd.winograd_form import Images
+from anydim.compiler.kernels.matmul.winograd.winograd_form import ChannelsLastForm
 from anydim.compiler.kernels.matmul.winograd.winograd_kernel import WinogradKernel
 from anydim.compiler.kernels.matmul.winograd.winograd_transforms import PRODUCTS, VectorEpilogue
 from anydim.compiler.kernels.matmul.work_partition import (
@@ -58,7 +58,7 @@ class AcrossWriter(WinogradKernel):
     name = "winograd_across"
 
     def __init__(
-        self, group: Group, images: Images, schedule: WinogradAcross, threads: int
+        self, group: Group, images: ChannelsLastForm, schedule: WinogradAcross, threads: int
     ) -> None:
         form = images.form
         super().__init__(group, form.outputs, (form.b, form.a), images.epilogue, schedule.tile)

@@ -15,7 +15,7 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import index_sum, near
 from anydim.compiler.kernels.ir import constant, variable
 from anydim.compiler.kernels.matmul.window_geometry import SMALL, LayerSizes
-from anydim.compiler.kernels.matmul.winograd.winograd_form import Images
+from anydim.compiler.kernels.matmul.winograd.winograd_form import ChannelsLastForm
 from anydim.compiler.kernels.matmul.winograd.winograd_transforms import (
     REACH,
     STEP,
@@ -29,7 +29,9 @@ _AXES = ("x_image", "x_down", "x_along")
 Values = tuple[tuple[str, ir.Value], ...]  # (name, value) of sizes
 
 
-def spread_values(images: Images, sizes: LayerSizes, row: Size, matrix_stride: Size) -> Values:
+def spread_values(
+    images: ChannelsLastForm, sizes: LayerSizes, row: Size, matrix_stride: Size
+) -> Values:
     """Return the sizes of `spread`; windows are `row` apart, their matrices `matrix_stride`."""
     x = {
         axis: position.x
@@ -50,7 +52,7 @@ def spread_values(images: Images, sizes: LayerSizes, row: Size, matrix_stride: S
     )
 
 
-def collect_values(images: Images, sizes: LayerSizes) -> Values:
+def collect_values(images: ChannelsLastForm, sizes: LayerSizes) -> Values:
     """Return the sizes of `collect`."""
     down, along = images.positions[-2:]
     return (
@@ -62,7 +64,7 @@ def collect_values(images: Images, sizes: LayerSizes) -> Values:
     )
 
 
-def _across(images: Images, sizes: LayerSizes) -> Values:
+def _across(images: ChannelsLastForm, sizes: LayerSizes) -> Values:
     """Return the windows down and along an image."""
     roles = zip(("windows_down", "windows_along"), images.across)
     return tuple((name, sizes.role(name, size)) for name, size in roles)

@@ -1,7 +1,7 @@
 """The forms of Winograd's templates: a 3 x 3 convolution, and whether the transform pays.
 
-Tensors are channels-first (`Planes`) or channels-last (`Images`). A plain convolution is faster
-for small images, and for rows of few windows.
+Tensors are channels-first (`ChannelsFirstForm`) or channels-last (`ChannelsLastForm`). A plain
+convolution is faster for small images, and for rows of few windows.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 
 from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
-from anydim.compiler.kernels.matmul.contraction_form import ContractionForm, form_of
-from anydim.compiler.kernels.matmul.convolution_form import Windows, windows_of
+from anydim.compiler.kernels.matmul.contraction_form import ContractionForm, contraction_form_of
+from anydim.compiler.kernels.matmul.convolution_form import ConvolutionForm, convolution_form_of
 from anydim.compiler.kernels.matmul.epilogue import COLUMN, ROW
 from anydim.compiler.kernels.matmul.tile_epilogue import (
     TileEpilogue,
@@ -51,10 +51,10 @@ _OWN_BIAS = {ROW: as_size(0), COLUMN: as_size(1)}  # strides of a bias in channe
 
 
 @dataclass(frozen=True)
-class Planes:
+class ChannelsFirstForm:
     """A channels-first convolution and its epilogue."""
 
-    form: Windows
+    form: ConvolutionForm
     epilogue: TileEpilogue
 
     @property
@@ -78,7 +78,7 @@ class Planes:
 
 
 @dataclass(frozen=True)
-class Images:
+class ChannelsLastForm:
     """A channels-last convolution: product, epilogue, output axes (images, rows, columns)."""
 
     form: ContractionForm
@@ -138,9 +138,9 @@ class Images:
         return at_least(plain, load_scalars + _TRANSFORM_LAST * windows * vectors)
 
 
-def planes_of(task: Task) -> Planes | None:
+def channels_first_form_of(task: Task) -> ChannelsFirstForm | None:
     """Return the group as a supported convolution of channels-first tensors, else None."""
-    form = windows_of(task.group, task.box, task.constants)
+    form = convolution_form_of(task.group, task.box, task.constants)
     if form is None or form.w not in task.constants or form.dtype != float32:
         return None
     if len(form.positions) != 2 or [tap.extent.constant for tap in form.taps] != [3, 3]:
@@ -153,7 +153,7 @@ def planes_of(task: Task) -> Planes | None:
     if min(form.channels.extent.constant or 0, form.rows.constant or 0) < _MIN_CHANNELS:
         return None
     last = tile_epilogue_of(form, task.group)
-    found = None if last is None else Planes(form, last)
+    found = None if last is None else ChannelsFirstForm(form, last)
     return None if found is None or found.pays == NEVER else found
 
 
@@ -163,9 +163,9 @@ def _plain(bounds: Sequence[Bound], pairs: Collection[tuple[str, str]]) -> bool:
     return steps and len({b.position for b in bounds}) == len(bounds)
 
 
-def images_of(task: Task) -> Images | None:
+def channels_last_form_of(task: Task) -> ChannelsLastForm | None:
     """Return the group as a supported convolution of channels-last tensors, else None."""
-    form = form_of(task.group, task.constants, task.machine, task.box, starts=False)
+    form = contraction_form_of(task.group, task.constants, task.machine, task.box, starts=False)
     layout = None if form is None else form.windows
     if form is None or layout is None or form.dtype != float32 or form.loops:
         return None
@@ -186,7 +186,7 @@ def images_of(task: Task) -> Images | None:
         return None
     own = Affine.of(as_size(0), {ROW: form.m.c, COLUMN: as_size(1)})
     last = tile_epilogue(form.outputs, form.dtype, task.group, own, _OWN_BIAS)
-    found = None if last is None else Images(form, last, layout.positions, layout.bounds)
+    found = None if last is None else ChannelsLastForm(form, last, layout.positions, layout.bounds)
     return None if found is None or found.pays == NEVER else found
 
 

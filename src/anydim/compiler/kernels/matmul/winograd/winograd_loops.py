@@ -22,7 +22,7 @@ from anydim.compiler.kernels.matmul.convolution_micro_kernels import (
 from anydim.compiler.kernels.matmul.matmul_kernel import call, packed_at
 from anydim.compiler.kernels.matmul.register_tile import LINE
 from anydim.compiler.kernels.matmul.schedules import Winograd
-from anydim.compiler.kernels.matmul.winograd.winograd_form import Planes
+from anydim.compiler.kernels.matmul.winograd.winograd_form import ChannelsFirstForm
 from anydim.compiler.kernels.matmul.winograd.winograd_kernel import WinogradKernel
 from anydim.compiler.kernels.matmul.winograd.winograd_transforms import (
     PRODUCTS,
@@ -46,7 +46,7 @@ class WinogradWriter(WinogradKernel):
 
     name = "winograd"
 
-    def __init__(self, group: Group, planes: Planes, schedule: Winograd) -> None:
+    def __init__(self, group: Group, planes: ChannelsFirstForm, schedule: Winograd) -> None:
         form = planes.form
         super().__init__(group, form.outputs, (form.w, form.x), planes.epilogue, schedule.tile)
         self.form, self.schedule = form, schedule

@@ -24,10 +24,10 @@ from anydim.compiler.kernels.matmul.register_tile import TILE_KNOBS, tile_of
 from anydim.compiler.kernels.matmul.schedules import Winograd, WinogradAcross
 from anydim.compiler.kernels.matmul.winograd.channels_last import AcrossWriter
 from anydim.compiler.kernels.matmul.winograd.winograd_form import (
-    Images,
-    Planes,
-    images_of,
-    planes_of,
+    ChannelsFirstForm,
+    ChannelsLastForm,
+    channels_first_form_of,
+    channels_last_form_of,
 )
 from anydim.compiler.kernels.matmul.winograd.winograd_loops import WinogradWriter
 from anydim.compiler.kernels.matmul.winograd.winograd_transforms import WEIGHTS
@@ -39,14 +39,16 @@ from anydim.sizes import ALWAYS
 _REASON = "a 3 x 3 convolution in 36 products for 16 results (Winograd)"
 
 
-def _propose_planes(found: Planes, task: Task) -> Winograd | None:
+def _propose_planes(found: ChannelsFirstForm, task: Task) -> Winograd | None:
     if not settings.winograd:
         return None
     tile = tile_of(task.machine, float32)
     return Winograd(*tile.options, 64 // tile.rows)
 
 
-def _lower_planes(plain: Template, found: Planes, schedule: Winograd, task: Task) -> Launch:
+def _lower_planes(
+    plain: Template, found: ChannelsFirstForm, schedule: Winograd, task: Task
+) -> Launch:
     form = found.form
     batch, k, rows = (known_parts(part) for part in form.w_parts)
     panels = ProductPanels(
@@ -60,7 +62,7 @@ def _lower_planes(plain: Template, found: Planes, schedule: Winograd, task: Task
     return _launch_versions(launch_transformed, schedule, found, plain, task)
 
 
-def _propose_images(found: Images, task: Task) -> WinogradAcross | None:
+def _propose_images(found: ChannelsLastForm, task: Task) -> WinogradAcross | None:
     if not settings.winograd:
         return None
     tile = tile_of(task.machine, float32)
@@ -68,7 +70,9 @@ def _propose_images(found: Images, task: Task) -> WinogradAcross | None:
     return WinogradAcross(*tile.options, block)
 
 
-def _lower_images(plain: Template, found: Images, schedule: WinogradAcross, task: Task) -> Launch:
+def _lower_images(
+    plain: Template, found: ChannelsLastForm, schedule: WinogradAcross, task: Task
+) -> Launch:
     form = found.form
     batch, k, n = (known_parts(part) for part in form.b_parts)
     panels = ProductPanels(
@@ -84,7 +88,7 @@ def _lower_images(plain: Template, found: Images, schedule: WinogradAcross, task
 
 def _launch_versions(
     transformed: Callable[[Any], Launch], schedule: Winograd | WinogradAcross,
-    found: Planes | Images, plain: Template, task: Task,
+    found: ChannelsFirstForm | ChannelsLastForm, plain: Template, task: Task,
 ) -> Launch:  # fmt: skip
     """Return the launch: transformed where that pays, elsewhere a plain convolution."""
     rest = task.box, task.machine, task.constants
@@ -102,7 +106,8 @@ def planes_template(plain: Template) -> Template:
     """Return the template of channels-first tensors; `plain` is that of plain convolutions."""
     lower = partial(_lower_planes, plain)
     return form_template(
-        "winograd", Winograd, planes_of, _propose_planes, lower, keeps=True, least_lanes=2,
+        "winograd", Winograd, channels_first_form_of, _propose_planes, lower, keeps=True,
+        least_lanes=2,
         knobs={
             **TILE_KNOBS,
             "rows": TILE_KNOBS["rows"].with_tries(4, 6, 8, 10, 12),
@@ -118,6 +123,7 @@ def images_template(plain: Template) -> Template:
     """Return the template of channels-last tensors; `plain` is that of plain convolutions."""
     lower = partial(_lower_images, plain)
     return form_template(
-        "winograd_across", WinogradAcross, images_of, _propose_images, lower, keeps=True,
+        "winograd_across", WinogradAcross, channels_last_form_of, _propose_images, lower,
+        keeps=True,
         knobs={**TILE_KNOBS, "block": between(1, 1 << 10), "version": VERSIONS},
     )  # fmt: skip

@@ -29,7 +29,7 @@ from anydim.compiler.kernels.ir import (
     shuffle,
     variable,
 )
-from anydim.compiler.kernels.matmul.convolution_form import Windows
+from anydim.compiler.kernels.matmul.convolution_form import ConvolutionForm
 from anydim.compiler.kernels.matmul.tile_epilogue import TileEpilogue
 from anydim.compiler.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import Size, as_size, ceil_div
@@ -45,7 +45,7 @@ WEIGHTS = (
 )
 
 
-def windows_across(form: Windows) -> tuple[Size, Size]:
+def windows_across(form: ConvolutionForm) -> tuple[Size, Size]:
     """Return the windows down and along the result."""
     rows, columns = (ceil_div(step.extent, STEP) for step in form.positions)
     return rows, columns
@@ -154,7 +154,7 @@ class _Lines(Transforms, ABC):
     name: str
     scalars: tuple[str, ...]
 
-    def __init__(self, form: Windows, sizes: SizeParameters, lanes: int) -> None:
+    def __init__(self, form: ConvolutionForm, sizes: SizeParameters, lanes: int) -> None:
         super().__init__(form.dtype, lanes)
         self.form, self.sizes = form, sizes
 
@@ -184,7 +184,7 @@ class Spread(_Lines):
 
     name, scalars = "spread", ("x_unit", "column", "width")
 
-    def __init__(self, form: Windows, sizes: SizeParameters, lanes: int, row: int) -> None:
+    def __init__(self, form: ConvolutionForm, sizes: SizeParameters, lanes: int, row: int) -> None:
         super().__init__(form, sizes, lanes)
         self.row = row
 
@@ -252,7 +252,7 @@ class Collect(_Lines):
     name, scalars = "collect", ("y_at", "more_at", "column", "width", "sums_step")
 
     def __init__(
-        self, form: Windows, sizes: SizeParameters, lanes: int, epilogue: TileEpilogue
+        self, form: ConvolutionForm, sizes: SizeParameters, lanes: int, epilogue: TileEpilogue
     ) -> None:
         super().__init__(form, sizes, lanes)
         self.epilogue = VectorEpilogue.of(epilogue, form.dtype, lanes)
