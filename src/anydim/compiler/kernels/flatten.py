@@ -1,11 +1,12 @@
 """Canonicalize the loops of a group: flat addresses, no unit axes, adjacent axes merged.
 
-Before: y(b,s,c) = x(b,s,c) + bias(c)    loops b, s, c After:  y[...]   = x[bs*C + c] + bias[c]
-loops bs, c
+    before: y(b,s,c) = x(b,s,c) + bias(c)            loops b, s, c
+    after:  y[...]   = x[bs*C + c] + bias[c]         loops bs, c
 
 An axis read by its remainder is periodic: it becomes two loops, over periods and within one.
 
-Before: y(i) = x(i % N) where i in 0:3 * N After:  y(a,i) = x(i) where a in 0:3, i in 0:N
+    before: y(i) = x(i % N) where i in 0:3 * N
+    after:  y(a,i) = x(i) where a in 0:3, i in 0:N
 
 Axes with the same name in different statements are the same loop. Tensor types keep their shapes,
 but only their dtypes are used after this, because every affine read is flat. A read that is not
@@ -66,7 +67,7 @@ def all_axes(statement: Statement) -> tuple[Axis, ...]:
 
 
 def rewritten(group: Group, change: Callable[[Expr], Expr | None]) -> Group:
-    """A group with rewritten expressions: see `rewrite`."""
+    """A group whose bodies are rewritten by `lang.tree.affine.rewrite`."""
     return with_bodies(group, lambda body: rewrite(body, change))
 
 

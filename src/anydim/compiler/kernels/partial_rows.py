@@ -137,7 +137,7 @@ def adjoining(part: Part, axis: str, row: str) -> tuple[Expr, Expr] | None:
 
 
 def uncounted_axes(part: Part, rows: Collection[str]) -> set[str]:
-    """The axes and rows that do not multiply the number of elements in a part.
+    """Axes and rows whose extents do not multiply the element count of a part.
 
     Adjoining parts of all rows together count as their axis; of any other range that data gives,
     whose size is unknown, one element counts for each row.
@@ -150,7 +150,7 @@ def uncounted_axes(part: Part, rows: Collection[str]) -> set[str]:
 
 
 def without_numbers(part: Part) -> Part:
-    """A part, whatever the numbers of its checks."""
+    """A part with the numbers of its checks set to 0, to compare parts."""
     return tuple(replace(b, value=numbered(b.value, lambda _: 0)) for b in part)
 
 

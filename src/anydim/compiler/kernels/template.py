@@ -64,7 +64,7 @@ class Template:
 
 
 class Misfit(ValueError):
-    """A group that, at the sizes it is lowered for, does not match the template of its schedule."""
+    """Raised by `lower` for a group that does not match the template at these sizes."""
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,7 @@ def _scores(
 
 
 def _larger(left: ir.Value, right: ir.Value) -> ir.Value:
-    """Return the larger value per lane; NaN may be lost here: powers restore it."""
+    """The larger value per lane; may drop NaN, which the powers and their total restore."""
     return apply("fast_max", left, right)
 
 

@@ -109,7 +109,7 @@ def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
 
 
 def _versions(form: AttentionForm, schedule: Attention, box: Box) -> Listed:
-    """Return the version: one block where the box has no more keys; blocks serve all sizes."""
+    """The version: `one_block` if the box has no more keys than a block, else `blocks`."""
     one = taken_where(
         schedule.version, ONE_BLOCK, settle(at_most(form.key.extent, schedule.key_block), box)
     )

@@ -75,7 +75,7 @@ def _vector(
 def unmasked_keys(
     plan: Plan, unit: ScalarLowering, scored: Sequence[ir.Step]
 ) -> tuple[ir.Step, ...]:
-    """Run `scored` for "keys", the keys up to "seen"; again for all keys if those were too few."""
+    """Run `scored` for the keys up to "seen"; repeat for all keys if the mask bound was wrong."""
     code, count = Writer("seen_"), LOOP.count
     every = LOOP.panels * plan.lanes
     if plan.form.bound is None:

@@ -24,14 +24,14 @@ _NONTEMPORAL = ir.Var(ir.Type(boolean), "past")
 
 
 def nontemporal_pays(machine: Machine, cost: float, moved: Size, box: Box) -> Condition:
-    """Return where elements of this cost are memory-bound and a launch moves `llc_bytes`."""
+    """Where nontemporal stores pay: cheap elements, and a launch that moves `llc_bytes` or more."""
     kept = machine.llc_bytes
     pays = kept and cost <= machine.limits.nontemporal_cost and bounds(moved, box).high >= kept
     return at_least(moved, kept) if pays else NEVER
 
 
 def allow_nontemporal(context: Context, used: Condition) -> None:
-    """Allow nontemporal stores in a context if they are `used` at some size."""
+    """Enable nontemporal stores in a context, unless `used` holds at no size."""
     context.nontemporal = None if used == NEVER else _NONTEMPORAL
 
 

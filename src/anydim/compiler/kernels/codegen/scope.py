@@ -122,7 +122,7 @@ class Scope(ABC):
         self._known[expr, self.dtype(expr)] = value
 
     def alike(self, values: list[ir.Value]) -> list[ir.Value]:
-        """Values broadcast to the number of lanes of the widest."""
+        """Values broadcast to the lane count of the widest one."""
         lanes = max(value.type.lanes for value in values)
         return [self.spread(value, lanes) for value in values]
 

@@ -75,7 +75,7 @@ def shares(group: Group) -> frozenset[str]:
 
 
 def settled_peaks(group: Group) -> frozenset[str]:
-    """Peaks whose rows become NaN everywhere if they contain a NaN, so that any maximum will do."""
+    """Peaks whose maximum may drop NaN, because a NaN makes its whole row NaN anyway."""
     return frozenset(top for top in peaks(group) if _is_settled(group, top))
 
 

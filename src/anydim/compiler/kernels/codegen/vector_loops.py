@@ -58,7 +58,7 @@ def parallel_loop(
     body: Callable[[ScalarLowering], None],
     start: ir.Value = START, stop: ir.Value = STOP, home: ScalarLowering | None = None,
 ) -> None:  # fmt: skip
-    """The loop over start:stop of the collapsed axes; their indices advance like an odometer.
+    """A loop over start:stop of collapsed axes, whose indices advance like an odometer.
 
     `home` is the scope of the division that finds the first indices; by default it is `scope`.
     """
@@ -148,8 +148,7 @@ def open_segments(
     scope: ScalarLowering, low: ir.Value, high: ir.Value, lanes: int, unroll: int, step: int,
     part: ir.Value | None = None,
 ) -> tuple[Segment, ...]:  # fmt: skip
-    """The same split for a range that may be constant or not; `part` masks the lanes below
-    `step`."""
+    """`segments` for a range of any length; `part` masks the lanes below `step`."""
     count = scope.name(high - low)
     blocks_end = _whole(scope, low, count, step * unroll)
     vectors_end = _whole(scope, low, count, step)

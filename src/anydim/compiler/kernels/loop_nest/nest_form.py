@@ -126,7 +126,7 @@ class _Builder:
         return self._write_by_copies(write, reads_in_indices) if copied else [write]
 
     def _overwrites_own_reads(self, instance: Instance) -> bool:
-        """Whether a write may overwrite an element before it reads it for another one."""
+        """Whether a write may overwrite an element that a later point of it still reads."""
         write = instance.write
         assert write is not None
         all = accesses(instance, self.types)
@@ -140,7 +140,7 @@ class _Builder:
         )
 
     def _write_by_copies(self, write: Write, copy_indices: bool) -> list[Write]:
-        """The write split in two: all values, and their indices, are first stored in copies."""
+        """Two writes: of all values, and their indices, to copies, then from the copies."""
         value = self._copy(write, self.types[write.target].dtype)
         combine = write.combine if write.reduced else ""
         steps = [

@@ -260,7 +260,7 @@ class NestCode:
         self, here: NestElements, ranges: list[tuple[ir.Value, ir.Value]],
         body: Callable[[NestElements], None],
     ) -> tuple[ir.Step, ...]:  # fmt: skip
-        """A body that runs if no range is empty."""
+        """Guards a body: it runs only if no range is empty."""
         inner = here.inner({}, certain=False)
         body(inner)
         return (ir.If(_all(here, ranges), tuple(inner.steps)),) if ranges else tuple(inner.steps)

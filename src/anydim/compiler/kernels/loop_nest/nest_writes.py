@@ -106,7 +106,7 @@ class WriteCode:
         return [axis for axis in self.axes if axis is not self.vectorized.lane]
 
     def full(self, scope: NestElements) -> None:
-        """The write, where none of its ranges is empty."""
+        """The loops of the write; none of its ranges is empty."""
         self._emit_loops(scope, self._outer, self._cells)
 
     def empty(self, scope: NestElements) -> None:

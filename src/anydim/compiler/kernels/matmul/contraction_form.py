@@ -187,7 +187,7 @@ def _factors(
 
 @dataclass(frozen=True)
 class Reading:
-    """A candidate reading of a group: which factor is A, which is B, and how B is packed.
+    """A group with its factors assigned to A and B, and the packing of B.
 
     `width` is the width of a panel. `packed`: B is packed at load time. `starts`: sums may start
     from an addend.
@@ -317,7 +317,7 @@ class Reading:
 
 
 def along_the_longer(form: ContractionForm) -> ContractionForm:
-    """Choose m in every call: of two axes of rows, the longer one is m and the other a loop.
+    """Selects m per call: of two axes of rows, the longer is m, the other a loop.
 
     The epilogue may not depend on which axis is which.
     """

@@ -137,7 +137,7 @@ def convolution_form_of(
 
 @dataclass(frozen=True)
 class _Reading:
-    """A candidate reading of a group, with groups split off the output channels."""
+    """A group with its factors assigned to x and w, and channel groups as an axis of their own."""
 
     group: Group
     box: Box

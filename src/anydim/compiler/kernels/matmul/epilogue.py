@@ -98,7 +98,7 @@ def product_of(group: Group) -> tuple[Statement, tuple[Expr, ...]] | None:
 
 
 class _Unfit(Exception):
-    """The expression is not pointwise over the product's axes."""
+    """Raised for an expression that is not pointwise over the product's axes."""
 
 
 class _Inliner:
@@ -175,7 +175,7 @@ def read_in_place(
 def split_start(
     outputs: tuple[Output, ...], group: Group, column: str, own: Affine, factors: Collection[str]
 ) -> tuple[Read | None, tuple[Output, ...]]:
-    """Return a read that the product is always added to, and the outputs without it.
+    """Splits off an addend, such as a bias: the read, and the outputs without it.
 
     The read must step by one element along the columns and have the product's type. A read at the
     offsets `own` of the sums, of a tensor that is no factor, is preferred: the sums may reuse its
@@ -198,7 +198,7 @@ def split_start(
 
 
 def _without(outputs: tuple[Output, ...], addition: Expr, sums: Expr) -> tuple[Output, ...] | None:
-    """Replace an addition by its sums alone; None when an output also needs the bare product."""
+    """Removes an addend from outputs; None if one also uses the product without it."""
     marker = Read(f"{PRODUCT} and start", ())
     changed = []
     for output in outputs:

@@ -185,7 +185,7 @@ class _Scan:
         yield self._scan_launch()
 
     def _begin(self) -> Launch:
-        """Reset the state: no piece is taken, no start is known."""
+        """The launch that resets the shared state of the scan."""
         code = Code(f"{self.name}_begin", self.machine, self.box)
         state = code.output(STATE, int64)
         with code.range(0, FIRST + self.most) as word:
@@ -193,7 +193,7 @@ class _Scan:
         return code.launch(self.shared.flag, FIRST + self.most, 1, "reset of the scan state")
 
     def _scan_launch(self) -> Launch:
-        """A position is a piece of a unit if threads share pieces, else a unit."""
+        """The scan; its parallel range counts pieces if threads share them, else units."""
         code = Code(self.name, self.machine, self.box)
         shared, full = self.shared, self.spec.full
         how = "each row in one pass" if self.rows.contiguous else "adjacent columns at once"

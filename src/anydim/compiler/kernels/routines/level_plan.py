@@ -176,7 +176,7 @@ class Bounds:
         return sum(self.counts[first : first + number], as_size(0))
 
     def several(self, number: int) -> bool:
-        """Whether a definition has several structures, or gets values: nodes do not tell a call."""
+        """Whether nodes do not identify a call: it has several structures, or gets values."""
         kinds = self.layout.plan["definitions"][number]["types"]
         return len(kinds) > 1 or self.layout.gets_values(number)
 
@@ -234,7 +234,7 @@ class Bounds:
 
     @property
     def stack(self) -> Size:
-        """The number of calls that wait at most."""
+        """Capacity of the stack of waiting calls."""
         total = self.roots
         for number, case in enumerate(self.layout.cases):
             for call, record in enumerate(case["calls"]):

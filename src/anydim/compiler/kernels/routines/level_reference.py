@@ -15,7 +15,7 @@ from anydim.sizes import as_size
 
 
 def evaluate(arrays: Arrays, attributes: Attributes, sizes: Dims) -> Results:
-    """By Python, one call after another."""
+    """The reference in plain Python, call by call."""
     layout = Layout.of(attributes)
     counts = [as_size(count).evaluate(sizes) for count in attributes["counts"]]
     types = [TensorType(int64, tuple(map(as_size, a.shape))) for a in arrays]
@@ -147,7 +147,7 @@ class _Numbering:
         )
 
     def order_calls(self) -> list[tuple[int, ...]]:
-        """All calls, those that a call makes before it."""
+        """All calls in postorder: callees before their caller."""
         order = []
         roots = list(zip(*(self.arrays[number] for number in self.plan["roots"])))
         stack: list[tuple[int, ...]] = [(0, *nodes) for nodes in reversed(roots)]

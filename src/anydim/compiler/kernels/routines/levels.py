@@ -190,7 +190,7 @@ class _Kernel:
         return code.let(found())
 
     def _add(self, definition: int, nodes: Sequence[ir.Value], found: Variable) -> None:
-        """Number a call that has none."""
+        """Assigns a number to a new call."""
         code, known = self.code, self.known[definition]
         with code.when(known() < code.size(self.bounds.definition(definition))):
             call = code.let(self.starts[definition] + known())
@@ -205,8 +205,10 @@ class _Kernel:
         self, call: ir.Value, number: int, definition: int, nodes: Sequence[ir.Value],
         before: ir.Value | None,
     ) -> ir.Value:  # fmt: skip
-        """The number of a call that another one makes; `before` of one with offsets: how many of
-        them come later, as the last one has the first number."""
+        """The number of call `number` that `call` makes.
+
+        Calls with offsets are numbered backwards, the last one first: `before` of them come later.
+        """
         if not self.passed[definition]:
             return self.call_of(definition, nodes)
         first = self.own[f"callee{number}"][call]
@@ -216,7 +218,7 @@ class _Kernel:
         self, call: ir.Value, number: int, definition: int, nodes: Sequence[ir.Value],
         before: ir.Value | None, case: int,
     ) -> None:  # fmt: skip
-        """Let a call wait that gets values from its caller."""
+        """Pushes a call that gets values from its caller."""
         code, own = self.code, self.own
         with code.when(self.inside(definition, nodes)):
             made = code.variable(-1)
@@ -238,7 +240,7 @@ class _Kernel:
             self.fault.set(OUTSIDE)
 
     def decide(self, decision: Any, nodes: Sequence[ir.Value], body: Callable[[int], None]) -> None:
-        """Emit `body` for each case, where a call runs it."""
+        """Emits a dispatch on the constructors of nodes: each case runs `body(case)`."""
         if isinstance(decision, int):
             body(decision)
             return
@@ -302,7 +304,7 @@ class _Kernel:
                 self._visit(call, code.let(level.equals(_NEW)))
 
     def _push(self, definition: int, nodes: Sequence[ir.Value]) -> None:
-        """Let a call wait if it is new."""
+        """Pushes a call unless it has a level; an open one is a cycle."""
         code = self.code
         with code.when(self.inside(definition, nodes)):
             call = self.call_of(definition, nodes, adds=True)
@@ -319,7 +321,7 @@ class _Kernel:
             self.fault.set(OUTSIDE)
 
     def _wait(self, call: ir.Value) -> None:
-        """Put a call on the stack, which is full only if structures share nodes."""
+        """Pushes a call; the stack overflows only if structures share nodes."""
         code = self.code
         with code.when(self.waiting() < code.size(self.bounds.stack)):
             self.own["stack"][self.waiting()] = call
@@ -328,7 +330,7 @@ class _Kernel:
             self.fault.set(SHARED)
 
     def _visit(self, call: ir.Value, is_new: ir.Value) -> None:
-        """Open a call and let those that it makes wait, or close it: all they have levels."""
+        """Opens a call and pushes those that it makes, or closes it if all of them have levels."""
         code, level = self.code, self.code.variable(0)
         for definition, record in enumerate(self.plan["definitions"]):
             end = self.starts[definition] + code.size(self.bounds.definition(definition))
@@ -457,7 +459,7 @@ class _Kernel:
         table[at + COUNT] = table[at + COUNT] + 1
 
     def _places(self) -> None:
-        """Where the calls of each case and level begin; counts begin at 0 again."""
+        """Turns counts into first positions per case and level, and resets the counts."""
         code, layout = self.code, self.layout
         ends = [code.variable(0) for _ in self.plan["definitions"]]
         self.begins: dict[int, ir.Value] = {}
@@ -545,7 +547,7 @@ class _Kernel:
             self._callers(call, case, index)
 
     def _callers(self, call: ir.Value, case: int, index: ir.Value) -> None:
-        """Which call in a case makes a call, and the number of its caller."""
+        """Stores for each call its caller, and which call of the caller's case it is."""
         code, own, layout = self.code, self.own, self.layout
         caller = own["caller"][call]
         site, row = code.variable(-1), code.variable(0)

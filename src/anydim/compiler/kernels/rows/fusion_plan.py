@@ -130,7 +130,7 @@ def needed_elements(
     pass_number: int, statements: Mapping[str, Statement], kinds: Mapping[str, str],
     roots: Mapping[str, int], kept: Mapping[str, int],
 ) -> set[str]:  # fmt: skip
-    """The elements that a pass computes or loads for its reductions and outputs."""
+    """Elements that a pass needs for its reductions and outputs, computed or loaded."""
     pending = [root for root, at in roots.items() if at == pass_number]
     seen: set[str] = set()
     while pending:

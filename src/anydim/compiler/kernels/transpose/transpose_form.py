@@ -121,7 +121,7 @@ def _only_read(statement: Statement) -> Read | None:
 def _limit(
     index: Affine | None, size: Size, axes: list[Axis], lane: Axis, row: Axis, box: Box
 ) -> Affine | str | None:
-    """None: the index is always in bounds; a form: the first lane out of bounds; '': unknown."""
+    """The first lane out of bounds; None if always in bounds, '' if unknown."""
     assert index is not None
     extents = {axis.name: axis.extent for axis in axes}
     top = index.constant

@@ -221,8 +221,7 @@ class Row:
             self._loop(ends.name(begin), ends.name(end), 1, checked=True, into=ends)
 
     def emit_checked(self, part: ChannelVector) -> None:
-        """One position after the other, with the taps in bounds; nothing is held for so few
-        positions."""
+        """Single positions with checked taps; too few positions to hold weights in registers."""
         self.part = part
         self._loop(*self.ends, 1, checked=True)
 
@@ -390,7 +389,7 @@ class Row:
         return scope.name(ir.Load(kind, writer.source(window), at, part.mask))
 
     def _near(self, offset: Size) -> tuple[Size, int]:
-        """An offset used before, and the distance of this one from it."""
+        """An earlier offset and this one's constant distance from it, to share address code."""
         for known in self.bases:
             apart = (offset - known).constant
             if apart is not None:

@@ -38,7 +38,7 @@ class Limit:
     extent: Size
 
     def shift(self, axis: str, by: int) -> Limit:
-        """The limit moved along an axis."""
+        """The limit `by` indices further along an axis."""
         return Limit(_shift_affine(self.index, axis, by), self.extent) if by else self
 
 
@@ -46,7 +46,7 @@ class Limit:
 class Window:
     """A read along the lanes: its address, its stride between lanes, and its limits.
 
-    Limits `beyond` are exceeded only from rows that the result does not have.
+    Only windows of rows past the end of the result exceed the limits `beyond`.
     """
 
     read: Read
@@ -56,7 +56,7 @@ class Window:
     beyond: tuple[Limit, ...] = ()
 
     def shift(self, axis: str, by: int) -> Window:
-        """The window of a position further along an axis."""
+        """The window of the position `by` further along an axis."""
         if not by:
             return self
         limits, beyond = (
@@ -71,7 +71,7 @@ def _shift_affine(form: Affine, axis: str, by: int) -> Affine:
 
 @dataclass(frozen=True)
 class WindowForm:
-    """A group of this form.
+    """A reduction over windows, with its taps unrolled as far as wanted.
 
     `bodies` are the reduced expressions of the unrolled taps, with their windows; `loops` the
     reduced axes that remain loops. Outputs are expressions over `outer` and `lane`. If windows also

@@ -75,7 +75,7 @@ class WindowWriter:
         self.image = image
 
     def versions(self, schedule: Any) -> list[Version[Steps]]:
-        """The ways to compute rows: several in a vector, rows of images of few rows, others."""
+        """The versions along rows: several rows in a vector, single rows of flat images, others."""
         found: list[Version[Steps]] = []
         image, lanes, limits = self.image, self.wide.lanes, self.context.machine.limits
         if image is not None:
@@ -253,7 +253,7 @@ class WindowWriter:
         span: ir.Value,
         high: ir.Value, whole: Sequence[Cell], parts: Sequence[Cell],
     ) -> None:  # fmt: skip
-        """`whole` where the entire block exists and meets the knowable limits, else `parts`."""
+        """Branches: `whole` if the block and its windows are in bounds, else `parts` with checks."""
         known = self._knowable(setting.form, axis)
         at = block.indices[axis.name]
         clear = at + step <= high

@@ -216,7 +216,7 @@ class MainWriter(OperandLayout):
         return Level("tile2", start, end, variable("many"), [ir.Let("tile3", stop)], epilogue)
 
     def group_sizes(self) -> list[ir.Let]:
-        """Return the row tiles whose results fit the first-level cache; one with sums in scratch.
+        """Group sizes: row tiles whose results fit the first-level cache; 1 with sums in scratch.
 
         Tiles of a few k-steps run at once.
         """
@@ -282,7 +282,7 @@ class MainWriter(OperandLayout):
         return ir.Address("scratch", at), self.block_columns
 
     def _given_once(self) -> list[ir.Step]:
-        """Return the block of scalars of `row`, with those that all row tiles share."""
+        """Declares the scalars of `row`, and stores those that all row tiles share."""
         _, row = self._a()
         row = select(self.interleaved, self._copied_row, row) if self.interleaves else row
         return [
@@ -295,7 +295,7 @@ class MainWriter(OperandLayout):
         ]
 
     def _store_scalars(self) -> list[ir.Step]:
-        """Return the stores of a row tile's scalars."""
+        """Stores the scalars that the micro-kernel of a row tile reads."""
         ahead: ir.Value = constant(0)
         prefetch: ir.Value = constant(PrefetchB.NONE)
         if not self.scratch_layout.holds_b:

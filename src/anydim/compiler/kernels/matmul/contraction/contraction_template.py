@@ -142,7 +142,7 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
 
 
 def _tall(form: ContractionForm, version: str, tile: Tile, machine: Machine) -> Condition:
-    """Return where all rows fit one tile of two vectors that is higher than others.
+    """Where all rows fit one tall register tile, two vectors wide.
 
     Rows whole pages apart have their lines in one set of the first-level cache, which has one way
     per page of its size; B needs one of the ways.
@@ -157,7 +157,7 @@ def _tall(form: ContractionForm, version: str, tile: Tile, machine: Machine) -> 
 def _partition(
     form: ContractionForm, tiles: Size, tile: Tile, unit: Size, machine: Machine
 ) -> WorkPartition:
-    """Share rows alone where each thread has enough of them to hide the latency of B.
+    """The partition among threads: by rows alone if each gets enough to hide the latency of B.
 
     Otherwise each thread has columns of its own, and reads A from the caches of other threads.
     """

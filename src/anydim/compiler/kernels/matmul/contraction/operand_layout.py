@@ -107,7 +107,7 @@ class OperandLayout(Blocked):
 
     @property
     def unit(self) -> ir.Value:
-        """Columns of which blocks and threads have a multiple."""
+        """Granularity in columns of blocks and of threads' shares."""
         return self.sizes.role("unit", as_size(self.blocks.partition.width))
 
     def start_of(self, name: str, start: Size, stride: Callable[[MatrixWalk], Size]) -> ir.Value:

@@ -103,7 +103,7 @@ class ContractionWriter(MainWriter):
 
     @property
     def done(self) -> str:
-        """The register for batches of small matrices in one loop, which run several at a time."""
+        """The register that counts finished small matrices, of which one call runs several."""
         form = self.form
         plain = self.finished and not (form.start or form.pieces or form.windows)
         in_place = not self.schedule.packed and len(form.loops) == 1

@@ -89,7 +89,7 @@ class ConvolutionWriter(Blocked):
         return [*made] if epilogue is None else [epilogue, *made]
 
     def _versions(self) -> Listed:
-        """Return the ways to read windows; merged rows are panels packed in another way."""
+        """The versions: how windows are read and packed."""
         columns, line_buffer = self.columns, self.plan.line_buffer
         buffered = NEVER if line_buffer is None else line_buffer.used
         skipping = NEVER if valid_taps_of(self.plan.form) is None else ALWAYS

@@ -73,7 +73,7 @@ class WindowPack:
         return ir.Function(self.name, (*pointers, *scalars), self.code.written)
 
     def _images(self) -> None:
-        """Pack images in order: a vector may extend into the next image, which overwrites it."""
+        """Packs images in order: the excess lanes of an image are overwritten by the next one."""
         with self._each_image() as (x, to):
             self.first, self.begin = PACK.x_at + x, PACK.column - to
             self._rows()

@@ -129,7 +129,7 @@ def int8_form_of(group: Group, constants: frozenset[str]) -> Int8Form | None:
 def _with_groups(
     statement: Statement, first: Int8Factor, second: Int8Factor, outputs: tuple[Output, ...]
 ) -> tuple[Statement, Int8Factor, Int8Factor, tuple[Output, ...]]:
-    """Make the groups of a convolution, `m // share` in one of its reads, an axis of their own."""
+    """Splits off channel groups: `m // share` in a read becomes an axis of its own."""
     strides = row_major_strides(statement.shape)
     for factor in (first, second):
         found = split_groups(statement.axes, strides, factor.read)
@@ -216,7 +216,7 @@ class _Merged:
 
 @dataclass(frozen=True)
 class _Reading:
-    """A candidate reading of a group: which factor is a, with the rows, and which is b."""
+    """A group with its factors assigned to a, which has the rows, and b."""
 
     group: Group
     statement: Statement
@@ -363,7 +363,7 @@ class _Reading:
 
 
 def _fill_ratio(axes: Sequence[Axis]) -> float:
-    """Return how well axes fill groups of four; an unknown extent counts as long."""
+    """Share of words' bytes that axes fill, plus a bonus for length; unknown counts as long."""
     extent = merged_extent(axes).constant
     if not extent:
         return 1.0 if extent is None else 0.0

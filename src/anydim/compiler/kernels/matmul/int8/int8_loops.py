@@ -278,7 +278,7 @@ class Int8Writer(Blocked):
         return (groups + variable("panel")) * self.sizes.value(self.layout.panel)
 
     def _row_sums_at(self) -> ir.Value:
-        """Return the offset which, added to m * row, addresses the sum of row m."""
+        """The offset of the row sums: the sum of row m is m * row elements further."""
         skipped = variable("block_row") * self.sizes.value(self.layout.row)
         return variable("a_at") + self.sizes.value(self.layout.words) - skipped
 
