@@ -51,7 +51,7 @@ def test_too_much_is_a_memory_error_and_the_arena_goes_on() -> None:
     fill(made.reserve(500), 500, 1)
 
 
-@pytest.mark.parametrize("name", ["_moved", "_populate", "_address"])
+@pytest.mark.parametrize("name", ["_remap", "_populate", "_address"])
 @pytest.mark.parametrize("size", [1 << 12, 1 << 24], ids=["less", "more"])
 def test_an_exception_of_a_signal_leaves_no_address_of_a_mapping_that_has_moved(
     monkeypatch: pytest.MonkeyPatch, name: str, size: int

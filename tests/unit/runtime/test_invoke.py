@@ -269,7 +269,7 @@ def test_a_signal_while_an_array_for_a_result_is_made(error: type[BaseException]
         raise error
 
     def profile(frame: Any, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_name == "aligned":
+        if event == "call" and frame.f_code.co_name == "allocate_aligned":
             sys.setprofile(None)
             came.append(event)
             signal.raise_signal(signal.SIGUSR1)
@@ -380,7 +380,7 @@ def test_an_arena_that_has_moved_is_found(model: ad.Model, monkeypatch: pytest.M
     for _ in range(3):
         assert same(model(**small), expected)
     (frame, *_) = model.executable._frames.free()
-    monkeypatch.setattr(arena, "_moved", lambda memory, size: False)
+    monkeypatch.setattr(arena, "_remap", lambda memory, size: False)
     blocker, before = [], frame.address
     for kept in (frame.bytes - 4096, frame.bytes // 2):
         frame.keep(max(kept, frame.bound.asked_for))

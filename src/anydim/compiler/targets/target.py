@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from anydim.base.cache import code_version
+from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.compiler.kernels.ir import Kernel, Library
 from anydim.compiler.kernels.launch import Machine
@@ -12,16 +14,25 @@ from anydim.compiler.kernels.template import Template
 from anydim.compiler.targets.processor import Processor
 
 
-class Code(Protocol):
+class Code:
     """Loaded code with the addresses of its exported functions, until it is closed."""
 
-    def address(self, symbol: str) -> int: ...
+    def __init__(self, addresses: Mapping[str, int]) -> None:
+        self._addresses = dict(addresses)
 
-    def close(self) -> None: ...
+    def address(self, symbol: str) -> int:
+        """Return the address of an exported function; raises KeyError if it was not requested."""
+        return self._addresses[symbol]
 
-    def __enter__(self) -> Code: ...
+    def close(self) -> None:
+        """Free the code. Calling it afterwards is undefined."""
+        self._addresses = {}
 
-    def __exit__(self, *error: object) -> None: ...
+    def __enter__(self) -> Code:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
 
 class Load(Protocol):
@@ -50,6 +61,36 @@ class Source:
     @staticmethod
     def of(text: str) -> Source:
         return Source(text, lambda: text)
+
+    @staticmethod
+    def of_code(
+        code: Kernel | Library, text: Callable[[], str], *about: object,
+        processor: Processor | None = None,
+    ) -> Source:  # fmt: skip
+        """Return the source of a kernel or library, known by the identity of its code.
+
+        `about` is what its text depends on besides that.
+        """
+        if not code.identity:
+            return Source.of(text())
+        words = (code.name, code.identity, *about, code_version())
+        return Source(" ".join(map(str, words)), text, processor)
+
+
+def sources_with_libraries(
+    code: Iterable[Kernel | Library], source: Callable[[Kernel | Library], Source]
+) -> dict[str, Source]:
+    """Return the sources of kernels, of the libraries they use and of others, by name, each once.
+
+    Libraries of kernels come first: they take longest to compile.
+    """
+    wanted = tuple(code)
+    used: dict[str, Library] = {}
+    for kernel in wanted:
+        for library in kernel.libraries if isinstance(kernel, Kernel) else ():
+            if used.setdefault(library.name, library) != library:
+                raise InternalError(f"two libraries are named '{library.name}'")
+    return {each.name: source(each) for each in (*used.values(), *wanted)}
 
 
 @dataclass(frozen=True)

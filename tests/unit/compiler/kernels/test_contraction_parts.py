@@ -17,7 +17,7 @@ from anydim.compiler.kernels.matmul.contraction_micro_kernels import contraction
 from anydim.compiler.kernels.matmul.register_tile import Tile, tile_of
 from anydim.compiler.targets.llvm.compiler import assembly
 from anydim.compiler.targets.llvm.host import machine, this_machine
-from anydim.compiler.targets.llvm.render import render_library
+from anydim.compiler.targets.llvm.render import render
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
@@ -93,7 +93,7 @@ def test_hot_loops_keep_the_tile_in_registers(kind: Machine) -> None:
         pytest.skip("vectors wider than this machine's")
     libraries = contraction_libraries(tile_of(kind, float32), float32)
     processor = replace(this_machine(), vector_bytes=kind.vector_bytes)
-    texts = [assembly(render_library(library, processor), processor) for library in libraries]
+    texts = [assembly(render(library, processor), processor) for library in libraries]
     loops = [body for text in texts for body in _summing_loops(text)]
     assert loops
     for body in loops:

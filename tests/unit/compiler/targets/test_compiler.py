@@ -18,7 +18,7 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.targets.llvm.compiler import assembly, compile_modules
 from anydim.compiler.targets.llvm.host import machine, this_machine, vector_unit
 from anydim.compiler.targets.llvm.loader import load
-from anydim.compiler.targets.llvm.render import render_kernel, sources
+from anydim.compiler.targets.llvm.render import render, sources
 from anydim.compiler.targets.run import launch
 from anydim.compiler.targets.target import Source
 from anydim.compiler.targets.targets import TARGETS, target
@@ -172,9 +172,9 @@ def test_wide_vectors_use_wide_registers() -> None:
     if vector_unit(HERE.features, HERE.triple)[0] < 64 or HERE.architecture != "x86_64":
         pytest.skip("no AVX-512")
     half = replace(HERE, vector_bytes=32)
-    assert "%zmm" in assembly(render_kernel(triad(16), HERE), HERE)
-    assert "%zmm" not in assembly(render_kernel(triad(16), half), half)
-    assert "vfmadd" in assembly(render_kernel(triad(16), half), half)
+    assert "%zmm" in assembly(render(triad(16), HERE), HERE)
+    assert "%zmm" not in assembly(render(triad(16), half), half)
+    assert "vfmadd" in assembly(render(triad(16), half), half)
 
 
 def test_a_loop_has_its_invariants_outside() -> None:
@@ -189,7 +189,7 @@ def test_a_loop_has_its_invariants_outside() -> None:
         [first, loop("r", START, STOP, columns)],
         ["n"],
     )
-    text = render_kernel(built, HERE)
+    text = render(built, HERE)
     inner = text[text.rindex("phi") :]
     assert "shufflevector" not in inner[: inner.index("br ")]
     assert "mul i64" not in inner[: inner.index("br ")]

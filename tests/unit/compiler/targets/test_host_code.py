@@ -18,7 +18,7 @@ from anydim.compiler.native.body import Body, as_int64, overflows, parameter
 from anydim.compiler.targets.evaluated.evaluator import call
 from anydim.compiler.targets.evaluated.space import Space
 from anydim.compiler.targets.llvm.host import this_machine
-from anydim.compiler.targets.llvm.render import render_library
+from anydim.compiler.targets.llvm.render import render
 from tests.unit.compiler.targets.host_code import Both, callable_at, compiled
 
 BLOCK, N = parameter("block"), parameter("n")
@@ -280,6 +280,6 @@ def test_host_code_as_text() -> None:
 def test_quick_functions_are_marked() -> None:
     body = Body()
     body.give(0)
-    quick = render_library(ir.Library("l", (function(body, quick=True),)), this_machine())
-    plain = render_library(ir.Library("l", (function(body),)), this_machine())
+    quick = render(ir.Library("l", (function(body, quick=True),)), this_machine())
+    plain = render(ir.Library("l", (function(body),)), this_machine())
     assert "optnone" in quick and "optnone" not in plain

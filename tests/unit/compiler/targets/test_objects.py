@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ from anydim.base.dtypes import int64
 from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.naming import named_kernel
+from anydim.compiler.targets import target
 from anydim.compiler.targets.llvm import compiler, render
 from anydim.compiler.targets.llvm.compiler import compile_modules, compiling
 from anydim.compiler.targets.llvm.host import this_machine
-from anydim.compiler.targets.llvm.render import render_kernel
 from anydim.compiler.targets.processor import Processor
 from anydim.compiler.targets.run import launch
 from anydim.compiler.targets.target import Objects, Source
@@ -48,7 +47,7 @@ def check(factor: int) -> None:
 def test_a_second_compile_takes_the_cached_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    modules = {name: Source.of(render_kernel(sample(n), HERE)) for n, name in enumerate("kl")}
+    modules = {name: Source.of(render.render(sample(n), HERE)) for n, name in enumerate("kl")}
     with settings.override(cache_dir=tmp_path, use_cache=True):
         first = compile_modules(modules, HERE)
         assert first.compiled == ("k", "l")
@@ -61,15 +60,13 @@ def named(factor: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict
     """A kernel and a library of known identity; the names of those that are rendered from now."""
     rendered: list[str] = []
 
-    def spy(original: Callable[..., str]) -> Callable[..., str]:
-        def render_noted(code: Any, processor: Processor, *rest: bool) -> str:
-            rendered.append(code.name)
-            return original(code, processor, *rest)
+    original = render.render
 
-        return render_noted
+    def render_noted(code: Any, processor: Processor, *rest: bool) -> str:
+        rendered.append(code.name)
+        return original(code, processor, *rest)
 
-    for name in ("render_kernel", "render_library"):
-        monkeypatch.setattr(render, name, spy(getattr(render, name)))
+    monkeypatch.setattr(render, "render", render_noted)
     scale = ir.Function("scale", (ir.Pointer("y", int64),), (), public=True)
     made = sample(factor)
     library = ir.Library("lib", lambda: (scale,), identity="scale")
@@ -107,7 +104,7 @@ def test_other_code_makes_objects_anew(tmp_path: Path, monkeypatch: pytest.Monke
     with settings.override(cache_dir=tmp_path, use_cache=True):
         _, modules = named(3, monkeypatch)
         compile_modules(modules, HERE)
-        monkeypatch.setattr(render, "code_version", lambda: "another")
+        monkeypatch.setattr(target, "code_version", lambda: "another")
         _, modules = named(3, monkeypatch)
         assert compile_modules(modules, HERE).compiled == tuple(modules)
 

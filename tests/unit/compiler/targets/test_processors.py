@@ -13,7 +13,7 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import bytes_library, tiles_of_words
 from anydim.compiler.targets.llvm.compiler import assembly
 from anydim.compiler.targets.llvm.host import this_machine
-from anydim.compiler.targets.llvm.render import render, render_kernel
+from anydim.compiler.targets.llvm.render import render
 from anydim.compiler.targets.processor import describe_processor, every_name
 from anydim.compiler.targets.targets import target
 from tests.unit.compiler.targets.programs import START, STOP, index, kernel, loop
@@ -62,7 +62,7 @@ def test_every_described_processor_gets_elf_objects(name: str) -> None:
 def test_code_is_of_the_level(name: str, without: str, has: str) -> None:
     processor = describe_processor(name)
     lanes = processor.machine.lanes(float32)
-    text = assembly(render_kernel(triad(lanes), processor), processor)
+    text = assembly(render(triad(lanes), processor), processor)
     assert has in text
     assert without not in text
 
@@ -77,7 +77,7 @@ def test_code_is_of_the_level(name: str, without: str, has: str) -> None:
 def test_dot_products_of_bytes(name: str, has: str) -> None:
     processor = describe_processor(name)
     lanes = processor.machine.lanes(int32)
-    assert has in assembly(render_kernel(dots(lanes), processor), processor)
+    assert has in assembly(render(dots(lanes), processor), processor)
 
 
 def test_tiles() -> None:

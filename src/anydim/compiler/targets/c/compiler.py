@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -13,19 +12,9 @@ from anydim.base.errors import InternalError
 from anydim.compiler.targets.c.compilers import Compiler, compiler
 from anydim.compiler.targets.compilation import Compilation
 from anydim.compiler.targets.processor import Processor
-from anydim.compiler.targets.target import Objects, Source
+from anydim.compiler.targets.target import Source
 
 ABI_VERSION = "1"  # of the interface between generated code and callers
-
-
-def compile_files(modules: Mapping[str, Source], processor: Processor, threads: int = 0) -> Objects:
-    """Return the object code of each file for a processor, cached or compiled now.
-
-    `threads` 0 uses `settings.compile_threads`. Raises OptionError if there is no compiler, and
-    InternalError for text that it rejects.
-    """
-    with compiling(processor, threads) as work:
-        return work.finish(modules)
 
 
 def compiling(processor: Processor, threads: int = 0) -> Compilation:

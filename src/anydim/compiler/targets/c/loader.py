@@ -14,34 +14,25 @@ from pathlib import Path
 from anydim.base.cache import key_of, user_cache
 from anydim.base.errors import InternalError
 from anydim.compiler.targets.c.compilers import Compiler, compiler
+from anydim.compiler.targets.target import Code
 
 
-class Loaded:
-    """A loaded shared library and the addresses of its functions; valid until `close`."""
+class Loaded(Code):
+    """A loaded shared library."""
 
     def __init__(self, library: ctypes.CDLL, addresses: Mapping[str, int]) -> None:
+        super().__init__(addresses)
         self._library: ctypes.CDLL | None = library
-        self._addresses = dict(addresses)
-
-    def address(self, symbol: str) -> int:
-        """Return the address of an exported function; raises KeyError if it was not requested."""
-        return self._addresses[symbol]
 
     def close(self) -> None:
-        """Free the code. Calling it afterwards is undefined."""
+        super().close()
         if self._library is not None:
             _ctypes.dlclose(self._library._handle)
-        self._library, self._addresses = None, {}
+        self._library = None
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not finalizing():  # at interpreter exit, the module's globals may be cleared
             self.close()
-
-    def __enter__(self) -> Loaded:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def load(

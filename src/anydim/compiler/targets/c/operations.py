@@ -9,14 +9,17 @@ signed and unsigned integers of the same width, `{w}` the unsigned integer type 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 from anydim.base.errors import InternalError
 from anydim.compiler.targets.c.forms import Form
 from anydim.compiler.targets.c.machines import Choice, choices
 from anydim.compiler.targets.c.prelude import Helper, Prelude
 
-# by operation and kind of element ('f', 'i', 'u'); for scalars and for vectors
-SCALARS: dict[tuple[str, str], str] = {
+Rows: TypeAlias = "dict[tuple[str, str], str]"  # by operation and kind of element: 'f', 'i', 'u'
+MemoryHelper: TypeAlias = "Callable[[Form, Form | None, Prelude, str], Helper]"
+
+SCALARS: Rows = {
     ("abs", "f"): "__builtin_fabs{f}(a)",
     ("abs", "i"): "a < 0 ? ({t})-({w})a : a",
     ("abs", "u"): "a",
@@ -58,7 +61,7 @@ SCALARS: dict[tuple[str, str], str] = {
         " + ({w})((a >> 16 & 255) * (i8)(b >> 16)) + ({w})((a >> 24 & 255) * (i8)(b >> 24)))"
     ),
 }
-_VECTORS: dict[tuple[str, str], str] = {
+_VECTORS: Rows = {
     ("abs", "f"): "({t})(({u})a & {largest})",
     ("abs", "i"): "({t})((({u})a ^ ({u})(a < 0)) - ({u})(a < 0))",
     ("abs", "u"): "a",
@@ -99,33 +102,61 @@ ARITY = {
 
 def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     """Return the helper function of an operation; raises InternalError if there is none."""
-    if operation in _MEMORY:
-        return _MEMORY[operation](form, other, prelude)
+    if operation in _OF_MEMORY:
+        return _OF_MEMORY[operation](form, other, prelude, space)
     return _lanewise(operation, form, prelude)
 
 
 # ---- elementwise -------------------------------------------------------------------------------
 
 
-def _lanewise(operation: str, form: Form, prelude: Prelude) -> Helper:
+def parameters_of(operation: str, form: Form, prelude: Prelude) -> tuple[str, tuple[str, ...]]:
+    """Return the names of an operation's parameters, a letter each, and the parameters."""
     names = "abc"[: ARITY.get(operation, 2)]
-    parameters = tuple(f"{prelude.type(form)} {name}" for name in names)
-    found = choices(operation, form, prelude.processor)
+    return names, tuple(f"{prelude.type(form)} {name}" for name in names)
+
+
+def lane_expression(
+    operation: str, form: Form, names: str, prelude: Prelude, *tables: Rows
+) -> str | None:
+    """Return the expression of an operation by the first table with a row; None if none has one."""
     kind = form.kind
     plain = SAME.get(operation, operation) if kind in "iu" else operation
     if plain != operation:
-        return Helper(form.name, parameters, _body([], prelude.call(plain, form, *names)))
-    rows = SCALARS if form.lanes == 1 else _VECTORS
-    row = rows.get((operation, kind)) or (rows.get((operation, "i")) if kind == "u" else None)
-    if prelude.is_wide(form):
+        return prelude.call(plain, form, *names)
+    for rows in tables:
+        row = rows.get((operation, kind)) or (rows.get((operation, "i")) if kind == "u" else None)
+        if row is not None:
+            return fill_row(row, form, prelude)
+    return None
+
+
+def each_lane(operation: str, form: Form, names: str, prelude: Prelude) -> str:
+    """Return a vector of the results of the scalar function for every lane."""
+    one = prelude.function(operation, form.scalar)
+    lanes = (
+        f"{one}({', '.join(prelude.lane(name, lane) for name in names)})"
+        for lane in range(form.lanes)
+    )
+    return prelude.several(form, lanes)
+
+
+def _lanewise(operation: str, form: Form, prelude: Prelude) -> Helper:
+    names, parameters = parameters_of(operation, form, prelude)
+    found = choices(operation, form, prelude.processor)
+    if operation in SAME and form.kind in "iu":
+        found = []
+    elif prelude.is_wide(form):
         return Helper(form.name, parameters, _halves(operation, form, names, prelude))
-    if operation == "fma" and kind == "f":
+    elif operation == "fma" and form.kind == "f":
         return Helper(form.name, parameters, _multiply_add(form, found, prelude))
-    if row is not None:
-        return Helper(form.name, parameters, _body(found, fill_row(row, form, prelude)))
-    if form.lanes == 1:
+    text = lane_expression(
+        operation, form, names, prelude, SCALARS if form.lanes == 1 else _VECTORS
+    )
+    if text is None and form.lanes == 1:
         raise InternalError(f"C has no '{operation}' of {form.name}")
-    return Helper(form.name, parameters, _body(found, _each(operation, form, names, prelude)))
+    text = each_lane(operation, form, names, prelude) if text is None else text
+    return Helper(form.name, parameters, _body(found, text))
 
 
 def fill_row(row: str, form: Form, prelude: Prelude) -> str:
@@ -134,7 +165,7 @@ def fill_row(row: str, form: Form, prelude: Prelude) -> str:
     suffix = prelude.dialect.literals.suffix.get(f"u{form.bits}", "")
     texts = {
         "t": form.name, "bits": str(form.bits), "last": str(form.bits - 1),
-        "f": "f" if form.bits == 32 else "",
+        "f": "f" if form.bits == 32 else "", "p": "f" if form.bits == 32 else "d",
         "largest": f"0x{(1 << (form.bits - 1)) - 1:x}{suffix}",
     }  # fmt: skip
     for letter, kind in (("s", form.signed), ("u", form.unsigned), ("w", wide)):
@@ -165,16 +196,7 @@ def _multiply_add(form: Form, found: Sequence[Choice], prelude: Prelude) -> tupl
         return ("  return a * b + c;",)
     if form.lanes == 1:
         return (f"  return __builtin_fma{'f' if form.bits == 32 else ''}(a, b, c);",)
-    return _body(found, _each("fma", form, "abc", prelude))
-
-
-def _each(operation: str, form: Form, names: str, prelude: Prelude) -> str:
-    """Apply the scalar function to every lane."""
-    one = prelude.function(operation, form.scalar)
-    lanes = (
-        f"{one}({', '.join(f'{name}[{lane}]' for name in names)})" for lane in range(form.lanes)
-    )
-    return f"({form.name}){{{', '.join(lanes)}}}"
+    return _body(found, each_lane("fma", form, "abc", prelude))
 
 
 def _halves(operation: str, form: Form, names: str, prelude: Prelude) -> tuple[str, ...]:
@@ -204,12 +226,12 @@ def _join_halves(form: Form, parts: Iterable[str], prelude: Prelude) -> str:
     return prelude.shuffle(low, high, tuple(range(form.lanes)), form.half)
 
 
-def _low(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+def _low(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     """The first half of a vector wider than a register, copied: GCC shuffles it lane by lane."""
     return _half(form, "&a", prelude)
 
 
-def _high(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+def _high(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     """The second half of such a vector."""
     return _half(form, "(const char *)&a + sizeof b", prelude)
 
@@ -220,7 +242,7 @@ def _half(form: Form, address: str, prelude: Prelude) -> Helper:
     return Helper(half, (f"{kind} a",), lines)
 
 
-def _of_halves(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+def _of_halves(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     """A vector wider than a register, of its halves."""
     kind, half = prelude.type(form), prelude.type(form.half)
     lines = (
@@ -230,10 +252,10 @@ def _of_halves(form: Form, other: Form | None, prelude: Prelude) -> Helper:
     return Helper(kind, (f"{half} a", f"{half} b"), lines)
 
 
-def _compared(symbol: str) -> Callable[[Form, Form | None, Prelude], Helper]:
+def _comparison(symbol: str) -> MemoryHelper:
     """The comparison of vectors that may be wider than a register."""
 
-    def made(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+    def compare(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
         kind, flags = prelude.type(form), prelude.type(form.signed)
         text = f"({flags})(a {symbol} b)"
         if prelude.is_wide(form):
@@ -243,13 +265,13 @@ def _compared(symbol: str) -> Callable[[Form, Form | None, Prelude], Helper]:
             text = _join_halves(form.signed, parts, prelude)
         return Helper(flags, (f"{kind} a", f"{kind} b"), (f"  return {text};",))
 
-    return made
+    return compare
 
 
 # ---- memory and lanes --------------------------------------------------------------------------
 
 
-def _select(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+def _select(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     mask = prelude.type(form.signed)
     found = choices("select", form, prelude.processor)
     text = f"({form.name})((m & ({mask})a) | (~m & ({mask})b))"
@@ -257,7 +279,7 @@ def _select(form: Form, other: Form | None, prelude: Prelude) -> Helper:
     return Helper(kind, (f"{mask} m", f"{kind} a", f"{kind} b"), _body(found, text))
 
 
-def _splat(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+def _splat(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     element = prelude.type(form.scalar)
     text = f"({form.name}){{{', '.join('a' for _ in range(form.lanes))}}}"
     if prelude.is_wide(form):
@@ -265,24 +287,24 @@ def _splat(form: Form, other: Form | None, prelude: Prelude) -> Helper:
     return Helper(prelude.type(form), (f"{element} a",), (f"  return {text};",))
 
 
-def _iota(form: Form, other: Form | None, prelude: Prelude) -> Helper:
-    text = f"({form.name}){{{', '.join(map(str, range(form.lanes)))}}}"
+def _iota(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
+    text = prelude.several(form, map(str, range(form.lanes)))
     return Helper(prelude.type(form), ("void",), (f"  return {text};",))
 
 
-def _load(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+def _load(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     element, memory = prelude.type(form.scalar), prelude.unaligned_type(form)
     line = f"  return *(const {memory} *)p;"
     return Helper(prelude.type(form), (f"const {element} *p",), (line,))
 
 
-def _store(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+def _store(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     element, memory = prelude.type(form.scalar), prelude.unaligned_type(form)
     line = f"  *({memory} *)p = a;"
     return Helper("void", (f"{element} *p", f"{prelude.type(form)} a"), (line,))
 
 
-def _load_if(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+def _load_if(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     """Masked load: inactive lanes are 0 and do not access memory."""
     element, mask = prelude.type(form.scalar), prelude.type(form.signed)
     parameters = (f"const {element} *p", f"{mask} m")
@@ -300,7 +322,7 @@ def _load_if(form: Form, other: Form | None, prelude: Prelude) -> Helper:
     return Helper(result, parameters, _body(found, f"({form.name}){{{lanes}}}"))
 
 
-def _store_if(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+def _store_if(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     element, mask = prelude.type(form.scalar), prelude.type(form.signed)
     parameters = (f"{element} *p", f"{mask} m", f"{prelude.type(form)} a")
     if prelude.is_wide(form):
@@ -320,22 +342,31 @@ def _store_if(form: Form, other: Form | None, prelude: Prelude) -> Helper:
     return Helper("void", parameters, lines)
 
 
-def _gather(form: Form, other: Form | None, prelude: Prelude) -> Helper:
-    element, offsets = prelude.type(form.scalar), prelude.type(Form("i64", form.lanes))
-    lanes = ", ".join(f"p[i[{lane}]]" for lane in range(form.lanes))
-    parameters = (f"const {element} *p", f"{offsets} i")
-    return Helper(prelude.type(form), parameters, (f"  return ({form.name}){{{lanes}}};",))
+def _gather(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
+    return _gather_lanes(form, prelude, space, masked=False)
 
 
-def _gather_if(form: Form, other: Form | None, prelude: Prelude) -> Helper:
-    element, offsets = prelude.type(form.scalar), prelude.type(Form("i64", form.lanes))
-    mask = prelude.type(form.signed)
-    lanes = ", ".join(f"m[{lane}] ? p[i[{lane}]] : 0" for lane in range(form.lanes))
-    parameters = (f"const {element} *p", f"{offsets} i", f"{mask} m")
-    return Helper(prelude.type(form), parameters, (f"  return ({form.name}){{{lanes}}};",))
+def _gather_if(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
+    return _gather_lanes(form, prelude, space, masked=True)
 
 
-def _bits(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+def _gather_lanes(form: Form, prelude: Prelude, space: str, masked: bool) -> Helper:
+    parameters = [source_pointer(form, prelude, space)]
+    parameters.append(f"{prelude.type(Form('i64', form.lanes))} i")
+    lanes = [f"p[{prelude.lane('i', lane)}]" for lane in range(form.lanes)]
+    if masked:
+        parameters.append(f"{prelude.type(form.signed)} m")
+        lanes = [f"{prelude.lane('m', n)} ? {lane} : 0" for n, lane in enumerate(lanes)]
+    line = f"  return {prelude.several(form, lanes)};"
+    return Helper(prelude.type(form), tuple(parameters), (line,))
+
+
+def source_pointer(form: Form, prelude: Prelude, space: str) -> str:
+    """Return the parameter `p`, which elements are read from."""
+    return f"{prelude.dialect.spaces.get(space, '')}const {prelude.type(form.scalar)} *p"
+
+
+def _bits(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     """Bit cast to another type."""
     assert other is not None
     kind, source = prelude.type(form), prelude.type(other)
@@ -343,21 +374,23 @@ def _bits(form: Form, other: Form | None, prelude: Prelude) -> Helper:
     return Helper(kind, (f"{source} a",), lines)
 
 
-def _packed(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+def _packed(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     """Pack flags into the bits of an unsigned integer, lane 0 lowest."""
     assert other is not None
     kind, source = prelude.type(form), prelude.type(other)
-    found = choices("packed", other, prelude.processor)
-    lanes = " | ".join(f"({kind})(m[{lane}] & 1) << {lane}" for lane in range(other.lanes))
+    found = choices("packed", other, prelude.processor) if prelude.dialect.splits else []
+    lanes = " | ".join(
+        f"({kind})({prelude.lane('m', lane)} & 1) << {lane}" for lane in range(other.lanes)
+    )
     return Helper(kind, (f"{source} m",), _body(found, f"({kind})({lanes})"))
 
 
-def _unpacked(form: Form, other: Form | None, prelude: Prelude) -> Helper:
+def _unpacked(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     """Unpack the bits of an unsigned integer to flags."""
     assert other is not None
     kind, source = prelude.type(form), prelude.type(other)
-    lanes = ", ".join(f"-(i8)(a >> {lane} & 1)" for lane in range(form.lanes))
-    return Helper(kind, (f"{source} a",), (f"  return ({kind}){{{lanes}}};",))
+    lanes = (f"-({prelude.type(Form('i8'))})(a >> {lane} & 1)" for lane in range(form.lanes))
+    return Helper(kind, (f"{source} a",), (f"  return {prelude.several(form, lanes)};",))
 
 
 def reduction(operation: str, form: Form, prelude: Prelude, combine: Callable[..., str]) -> str:
@@ -378,21 +411,15 @@ def reduction(operation: str, form: Form, prelude: Prelude, combine: Callable[..
     return name
 
 
-_MEMORY: dict[str, Callable[[Form, Form | None, Prelude], Helper]] = {
-    "low": _low,
-    "high": _high,
-    "joined": _of_halves,
-    **{name: _compared(symbol) for symbol, name in COMPARISONS.items()},
-    "select": _select,
-    "splat": _splat,
-    "iota": _iota,
-    "load": _load,
-    "store": _store,
-    "load_if": _load_if,
-    "store_if": _store_if,
-    "gather": _gather,
-    "gather_if": _gather_if,
-    "bits": _bits,
-    "packed": _packed,
+# helpers of every dialect with vectors
+OF_LANES: dict[str, MemoryHelper] = {
+    "iota": _iota, "gather": _gather, "gather_if": _gather_if, "packed": _packed,
     "unpacked": _unpacked,
-}
+}  # fmt: skip
+_OF_MEMORY: dict[str, MemoryHelper] = {
+    **OF_LANES,
+    "low": _low, "high": _high, "joined": _of_halves,
+    **{name: _comparison(symbol) for symbol, name in COMPARISONS.items()},
+    "select": _select, "splat": _splat, "load": _load, "store": _store, "load_if": _load_if,
+    "store_if": _store_if, "bits": _bits,
+}  # fmt: skip

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from anydim.base.cache import code_version
-from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir.steps import every_step
 from anydim.compiler.targets.c.dialect import C11, Dialect, storage_name
@@ -22,35 +20,17 @@ from anydim.compiler.targets.c.prelude import Prelude, Write
 from anydim.compiler.targets.c.steps import LOCAL, Steps
 from anydim.compiler.targets.functions.legalise import legalise
 from anydim.compiler.targets.processor import Processor
-from anydim.compiler.targets.target import Source
+from anydim.compiler.targets.target import Source, sources_with_libraries
 
 _SLOT = "typedef union { void *pointer; i64 number; } slot;"
 
 
 def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
-    """Return the files of kernels, of the libraries they use and of other ones, by name, each once.
-
-    Libraries of kernels come first: they take longest to compile.
-    """
-    wanted = tuple(code)
-    used: dict[str, ir.Library] = {}
-    for kernel in wanted:
-        for library in kernel.libraries if isinstance(kernel, ir.Kernel) else ():
-            if used.setdefault(library.name, library) != library:
-                raise InternalError(f"two libraries are named '{library.name}'")
-    return {made.name: _source(made, processor) for made in (*used.values(), *wanted)}
-
-
-def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
-    text = partial(render, code, processor)
-    if not code.identity:
-        return Source.of(text())
-    have = ",".join(sorted(processor.has))
-    identity = (
-        f"{code.name} {code.identity} {processor.vector_bytes} "
-        f"{processor.architecture} {have} {code_version()}"
+    """Return the files of kernels, of the libraries they use and of other ones, by name."""
+    about = (processor.vector_bytes, processor.architecture, ",".join(sorted(processor.has)))
+    return sources_with_libraries(
+        code, lambda each: Source.of_code(each, partial(render, each, processor), *about)
     )
-    return Source(identity, text)
 
 
 def render(code: ir.Kernel | ir.Library, processor: Processor, dialect: Dialect = C11) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 from anydim.compiler.kernels import ir
 from anydim.compiler.targets.c.dialect import storage_name
@@ -12,6 +11,7 @@ from anydim.compiler.targets.c.forms import Form
 from anydim.compiler.targets.c.names import Scope
 from anydim.compiler.targets.c.prelude import Prelude
 from anydim.compiler.targets.c.values import ATOM, FLAG_BITS, Values
+from anydim.compiler.targets.visitor import methods_of
 
 _INDENT = "  "
 GLOBAL, LOCAL, PRIVATE = "global", "local", "private"  # address spaces
@@ -243,26 +243,4 @@ class Steps:
         self.write("}")
 
 
-_RULES: dict[type, Callable[[Steps, Any], None]] = {
-    ir.Let: Steps._let,
-    ir.Declare: Steps._declare,
-    ir.Assign: Steps._assign,
-    ir.Stack: Steps._stack,
-    ir.Store: Steps._store,
-    ir.Prefetch: Steps._prefetch,
-    ir.Call: Steps._call,
-    ir.For: Steps._for,
-    ir.While: Steps._while,
-    ir.If: Steps._if,
-    ir.Switch: Steps._switch,
-    ir.Return: Steps._return,
-    ir.StoreAt: Steps._store_at,
-    ir.Atomic: Steps._atomic,
-    ir.Fence: Steps._fence,
-    ir.Pause: Steps._pause,
-    ir.Barrier: Steps._barrier,
-    ir.Fragments: Steps._fragments,
-    ir.CopyAside: Steps._copy_aside,
-    ir.CopiesEnd: Steps._copies_end,
-    ir.CopiesWait: Steps._copies_wait,
-}
+_RULES = methods_of(Steps)

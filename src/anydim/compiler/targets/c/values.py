@@ -17,6 +17,7 @@ from anydim.compiler.targets.c.literals import literal
 from anydim.compiler.targets.c.names import Scope
 from anydim.compiler.targets.c.operations import COMPARISONS, reduction
 from anydim.compiler.targets.c.prelude import Prelude
+from anydim.compiler.targets.visitor import methods_of
 
 ATOM, PRODUCT, SUM, OTHER = 3, 2, 1, 0  # precedence of an expression
 
@@ -72,7 +73,8 @@ class Values:
         return self.text(node).text
 
     def text(self, node: ir.Value) -> Text:
-        return _RULES[type(node)](self, node)
+        text: Text = _RULES[type(node)](self, node)
+        return text
 
     def form(self, node: ir.Value) -> Form:
         """Return the form of a value in `text`."""
@@ -134,6 +136,8 @@ class Values:
         if name is None:
             raise InternalError(f"loop IR uses '{node.name}' before its definition")
         return Text(name)
+
+    _var = _get = _name
 
     # ---- functions -----------------------------------------------------------------------------
 
@@ -380,7 +384,8 @@ class Values:
             raise InternalError(f"loop IR uses an unknown buffer '{node.buffer}'")
         return self.element_address(node.buffer, node.offset, self.buffers[node.buffer])
 
-    def _number(self, node: ir.Address) -> Text:
+    def _address(self, node: ir.Address) -> Text:
+        """Return an address as an int64."""
         return Text(f"({self.prelude.type(Form('i64'))})({self.address(node)})", PRODUCT)
 
     def at(self, address: ir.Value, offset: ir.Value, dtype: DType) -> str:
@@ -471,21 +476,6 @@ _FREE: dict[type, Callable[[Values, Any, int], str]] = {
     ir.Shuffle: Values._free_shuffle,
     ir.Op: Values._vector_of_flags,
 }
-_RULES: dict[type, Callable[[Values, Any], Text]] = {
-    ir.Const: Values._const,
-    ir.Var: Values._name,
-    ir.Get: Values._name,
-    ir.Op: Values._op,
-    ir.Convert: Values._convert,
-    ir.Bitcast: Values._bitcast,
-    ir.Load: Values._load,
-    ir.Gather: Values._gather,
-    ir.Splat: Values._splat,
-    ir.Iota: Values._iota,
-    ir.Reduce: Values._reduce,
-    ir.Shuffle: Values._shuffle,
-    ir.Extract: Values._extract,
-    ir.Address: Values._number,
-    ir.LoadAt: Values._load_at,
-    ir.Item: Values._item,
-}
+
+
+_RULES = methods_of(Values)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from anydim.base.errors import InternalError
 from anydim.compiler.targets.c.forms import FLAG, Form
-from anydim.compiler.targets.c.operations import ARITY, SAME, SCALARS, fill_row
+from anydim.compiler.targets.c.operations import SCALARS, Rows, lane_expression, parameters_of
 from anydim.compiler.targets.c.prelude import Helper, Prelude
-from anydim.compiler.targets.cuda.dialect import CUDA
+from anydim.compiler.targets.opencl.operations import cast_bits
 
-_ROWS: dict[tuple[str, str], str] = {
-    ("sqrt", "f"): "{sqrt}(a)",
+_ROWS: Rows = {
+    ("sqrt", "f"): "__{p}sqrt_rn(a)",  # rounded to nearest, whatever the options are
     ("abs", "f"): "fabs{f}(a)",
     ("floor", "f"): "floor{f}(a)",
     ("ceil", "f"): "ceil{f}(a)",
@@ -27,7 +27,6 @@ _ROWS: dict[tuple[str, str], str] = {
     ("add_overflows", "i"): "((a ^ ({t})(({u})a + ({u})b)) & (b ^ ({t})(({u})a + ({u})b))) < 0",
     ("mul_overflows", "i"): "__mul64hi(a, b) != (({t})(({u})a * ({u})b) >> 63)",
 }
-_ROOTS = {32: "__fsqrt_rn", 64: "__dsqrt_rn"}  # rounded to nearest, whatever the options are
 
 
 def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
@@ -38,9 +37,7 @@ def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, spa
         return _copy_async(form.bits // 8)
     kind = prelude.type(form)
     if operation == "bits":
-        assert other is not None
-        line = f"  return {CUDA.cast.format(type=kind, value='a')};"
-        return Helper(kind, (f"{prelude.type(other)} a",), (line,))
+        return cast_bits(form, other, prelude, space)
     if operation in _HALVES:
         instruction, have, kinds = _HALVES[operation]
         line = f'  asm("{instruction} %0, %1;" : "={kinds[0]}"(made) : "{kinds[1]}"(a));'
@@ -53,9 +50,11 @@ def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, spa
         return Helper(kind, parameters, (f"  return {'m ? p[i] : 0' if masked else 'p[i]'};",))
     if operation in _FRAGMENTS:
         return _multiply_fragments(_FRAGMENTS[operation], prelude)
-    names = "abc"[: ARITY.get(operation, 2)]
-    parameters = tuple(f"{kind} {name}" for name in names)
-    return Helper(kind, parameters, (f"  return {_row(operation, form, names, prelude)};",))
+    names, parameters = parameters_of(operation, form, prelude)
+    text = lane_expression(operation, form, names, prelude, _ROWS, SCALARS)
+    if text is None:
+        raise InternalError(f"CUDA C++ has no '{operation}' of {form.name}")
+    return Helper(kind, parameters, (f"  return {text};",))
 
 
 # conversions of float16, which is stored as its bits: PTX ISA, "cvt"
@@ -101,15 +100,3 @@ def _copy_async(bytes: int) -> Helper:
         ' : : "r"(at), "l"(from), "r"(valid) : "memory");',
     )
     return Helper("void", given, lines)
-
-
-def _row(operation: str, form: Form, names: str, prelude: Prelude) -> str:
-    kind = form.kind
-    plain = SAME.get(operation, operation) if kind in "iu" else operation
-    if plain != operation:
-        return prelude.call(plain, form, *names)
-    for rows in (_ROWS, SCALARS):
-        row = rows.get((operation, kind)) or (rows.get((operation, "i")) if kind == "u" else None)
-        if row is not None:
-            return fill_row(row.replace("{sqrt}", _ROOTS.get(form.bits, "")), form, prelude)
-    raise InternalError(f"CUDA C++ has no '{operation}' of {form.name}")

@@ -7,7 +7,6 @@ of `lanes` elements.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import partial
@@ -37,6 +36,7 @@ from anydim.compiler.targets.evaluated.space import (
     uninitialised_memory,
 )
 from anydim.compiler.targets.evaluated.tiles import TILE_STEPS
+from anydim.compiler.targets.visitor import methods_of
 from anydim.lang.functions import FUNCTIONS
 
 NEAR = 1024  # bytes by which masked-off lanes of a vector may be out of bounds
@@ -161,10 +161,10 @@ class _Frame:
 
     def run(self, steps: Sequence[ir.Step]) -> None:
         for step in steps:
-            _STEPS[type(step)](self, step)
+            _RULES[type(step)](self, step)
 
     def value(self, node: ir.Value) -> Any:
-        return _VALUES[type(node)](self, node)
+        return _RULES[type(node)](self, node)
 
     def integer(self, node: ir.Value) -> int:
         """Evaluate an int64 scalar, for addresses and loops."""
@@ -205,7 +205,7 @@ class _Frame:
         return self.registers[node.name]
 
     def _op(self, node: ir.Op) -> Any:
-        values = [_VALUES[type(argument)](self, argument) for argument in node.arguments]
+        values = [_RULES[type(argument)](self, argument) for argument in node.arguments]
         plain = PLAIN.get(node.function)
         if plain is not None and isinstance(values[0], int) and isinstance(values[-1], int):
             return plain(*values)
@@ -467,18 +467,9 @@ class _Frame:
     def _no_op(self, step: ir.Fence | ir.Pause) -> None:
         """Do nothing: the interpreter is single-threaded."""
 
-
-def _methods(*kinds: type) -> dict[type, Callable[[_Frame, Any], Any]]:
-    """Return the method for each kind of node: `_load_at` for `LoadAt`."""
-    names = {kind: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind.__name__).lower() for kind in kinds}
-    return {kind: getattr(_Frame, f"_{name}") for kind, name in names.items()}
+    _fence = _pause = _no_op
 
 
-_VALUES: dict[type, Callable[[_Frame, Any], Any]] = {**_methods(
-    ir.Const, ir.Var, ir.Get, ir.Op, ir.Convert, ir.Bitcast, ir.Load, ir.Gather, ir.Splat, ir.Iota,
-    ir.Reduce, ir.Shuffle, ir.Permute, ir.Extract, ir.Address, ir.LoadAt,
-), ir.Item: item}  # fmt: skip
-_STEPS: dict[type, Callable[[_Frame, Any], Any]] = {**_methods(
-    ir.Let, ir.Declare, ir.Assign, ir.Store, ir.Prefetch, ir.For, ir.While, ir.If, ir.Switch,
-    ir.Call, ir.Stack, ir.Return, ir.StoreAt, ir.Atomic,
-), ir.Fence: _Frame._no_op, ir.Pause: _Frame._no_op, **STEPS, **TILE_STEPS}  # fmt: skip
+_RULES: dict[type, Callable[[_Frame, Any], Any]] = {
+    **methods_of(_Frame), ir.Item: item, **STEPS, **TILE_STEPS
+}  # fmt: skip

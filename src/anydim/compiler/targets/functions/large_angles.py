@@ -18,8 +18,7 @@ from anydim.compiler.kernels.codegen.writer import Buffer
 from anydim.compiler.kernels.ir import fma, select
 from anydim.compiler.targets.functions.writer import Expander, Lanes
 
-_LEADING = 34  # leading zero bits
-_TWO_OVER_PI = (
+_TWO_OVER_PI = (  # 34 leading zero bits, then those of 2/pi
     0x28BE60DB, 0x9391054A7F09D5F4, 0x7D4D377036D8A566, 0x4F10E4107F9458EA,
     0xF7AEF1586DC91B8E, 0x909374B801924BBA, 0x827464873F877AC7, 0x2C4A69CFBA208D7D,
     0x4BAED1213A671C09, 0xAD17DF904E64758E, 0x60D4CE7D272117E2, 0xEF7E4A0EC7FE25FF,

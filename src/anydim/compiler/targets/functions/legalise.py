@@ -22,6 +22,7 @@ from anydim.compiler.targets.functions.exponential import multiply_gate
 from anydim.compiler.targets.functions.power import EXPONENTS, round_number
 from anydim.compiler.targets.functions.primitives import LOGICAL, PREDICATES, Primitives
 from anydim.compiler.targets.functions.writer import Expander, Lanes, result_type, type_of
+from anydim.compiler.targets.visitor import methods_of
 
 
 def legalise(functions: Sequence[ir.Function], target: Primitives) -> tuple[ir.Function, ...]:
@@ -56,7 +57,7 @@ class _Legaliser:
         with self.writer.block() as written:
             for step in steps:
                 self._made.clear()
-                made = _STEPS[type(step)](self, step)
+                made = _RULES[type(step)](self, step)
                 same = same and made is step
                 written.append(made)
         return steps if same and len(written) == len(steps) else tuple(written)
@@ -96,7 +97,7 @@ class _Legaliser:
 
     def value(self, node: ir.Value) -> ir.Value:
         """Legalise a value; returns the same object if nothing changes."""
-        return node if type(node) in _LEAVES else _VALUES[type(node)](self, node)
+        return node if type(node) in _LEAVES else _RULES[type(node)](self, node)
 
     def values(self, nodes: tuple[ir.Value, ...]) -> tuple[ir.Value, ...]:
         """Legalise several values in evaluation order."""
@@ -107,7 +108,7 @@ class _Legaliser:
                 made.append(node)
                 continue
             before = writer.here
-            value = _VALUES[type(node)](self, node)
+            value = _RULES[type(node)](self, node)
             if writer.here > before:
                 with writer.block() as earlier:
                     made = [writer.name(each) for each in made]
@@ -126,15 +127,12 @@ class _Legaliser:
         if not self.target.computes(node.function, kind.dtype):
             known = self.apply(node.function, kind, arguments)
         elif node.function == "mul" and self.writer.quotients:
-            known = self._gated(*arguments)
+            gate = multiply_gate(*(Lanes(self.writer, factor) for factor in arguments))
+            known = None if gate is None else gate.value
         if known is not None:
             self._made[id(node)] = known
             return known
         return node if arguments is node.arguments else ir.Op(node.type, node.function, arguments)
-
-    def _gated(self, *factors: ir.Value) -> ir.Value | None:
-        found = multiply_gate(*(Lanes(self.writer, factor) for factor in factors))
-        return None if found is None else found.value
 
     def _convert(self, node: ir.Convert) -> ir.Value:
         value, wanted = self.value(node.argument), node.type.dtype
@@ -169,10 +167,12 @@ class _Legaliser:
 
     # ---- statements ----------------------------------------------------------------------------
 
-    def _named(self, step: ir.Let | ir.Declare | ir.Assign) -> ir.Step:
+    def _let(self, step: ir.Let | ir.Declare | ir.Assign) -> ir.Step:
         value = self.value(step.value)
         self._note(step.name, value)
         return step if value is step.value else type(step)(step.name, value)
+
+    _declare = _assign = _let
 
     def _note(self, name: str, value: ir.Value) -> None:
         """Transfer the facts about a value to its name."""
@@ -294,21 +294,8 @@ _OPERANDS: dict[type, tuple[str, ...]] = {
     ir.CopyAside: ("offset", "source_offset", "valid"),
     ir.TileMemory: ("offset", "row"),
 }
-_VALUES: dict[type, Callable[[_Legaliser, Any], ir.Value]] = {
-    **dict.fromkeys(_OPERANDS, _Legaliser._parts),
-    ir.Op: _Legaliser._op,
-    ir.Convert: _Legaliser._convert,
-    ir.Reduce: _Legaliser._reduce,
-}
-_STEPS: dict[type, Callable[[_Legaliser, Any], ir.Step]] = {
+_RULES: dict[type, Callable[[_Legaliser, Any], Any]] = {
     **dict.fromkeys(get_args(ir.Step), lambda _, step: step),
     **dict.fromkeys(_OPERANDS, _Legaliser._parts),
-    **dict.fromkeys((ir.Let, ir.Declare, ir.Assign), _Legaliser._named),
-    ir.For: _Legaliser._for,
-    ir.While: _Legaliser._while,
-    ir.If: _Legaliser._if,
-    ir.Switch: _Legaliser._switch,
-    ir.Call: _Legaliser._call,
-    ir.Atomic: _Legaliser._atomic,
-    ir.Fragments: _Legaliser._fragments,
+    **methods_of(_Legaliser),
 }

@@ -164,8 +164,12 @@ class Emitter:
     def reserve(self) -> Lines:
         """Reserve a position here for later lines."""
         lines: Lines = []
-        self._lines.append(lines)
+        self.insert(lines)
         return lines
+
+    def insert(self, lines: Lines) -> None:
+        """Insert lines here that may still grow."""
+        self._lines.append(lines)
 
     @contextmanager
     def scope(self, before: Lines | None = None) -> Iterator[None]:

@@ -7,31 +7,21 @@ from collections.abc import Iterable, Mapping
 
 from anydim.base.errors import InternalError
 from anydim.compiler.targets.llvm.llvm_api import Linked
+from anydim.compiler.targets.target import Code
 
 _numbers = itertools.count()
 
 
-class Loaded:
-    """Linked code and the addresses of its exported functions; valid until `close`."""
+class Loaded(Code):
+    """Linked code."""
 
     def __init__(self, linked: Linked) -> None:
+        super().__init__(linked.addresses)
         self._linked = linked
-        self._addresses = linked.addresses
-
-    def address(self, symbol: str) -> int:
-        """Return the address of an exported function; raises KeyError if it was not requested."""
-        return self._addresses[symbol]
 
     def close(self) -> None:
-        """Free the code. Calling it afterwards is undefined."""
-        self._addresses = {}
+        super().close()
         self._linked.close()
-
-    def __enter__(self) -> Loaded:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 def load(

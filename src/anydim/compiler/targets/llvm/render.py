@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from anydim.base.cache import code_version
 from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
 from anydim.compiler.targets.functions.legalise import legalise
@@ -21,7 +20,7 @@ from anydim.compiler.targets.llvm.spelling import symbol, type_text
 from anydim.compiler.targets.llvm.steps import Steps
 from anydim.compiler.targets.llvm.values import ZERO, Buffer
 from anydim.compiler.targets.processor import Processor
-from anydim.compiler.targets.target import Source
+from anydim.compiler.targets.target import Source, sources_with_libraries
 
 _OPTIMISED = "#0"
 _QUICK = "#1"  # compiles in a third of the time; straight-line code runs as fast
@@ -29,19 +28,8 @@ _ZEROS = f"{ZERO} = private unnamed_addr constant i64 0, align 8"
 
 
 def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
-    """Return the modules of kernels, of the libraries they use and of other ones, by name, each
-    once.
-
-    Libraries of kernels come first: they take longest to compile.
-    """
-    wanted = tuple(code)
-    used: dict[str, ir.Library] = {}
-    for kernel in wanted:
-        for library in kernel.libraries if isinstance(kernel, ir.Kernel) else ():
-            if used.setdefault(library.name, library) != library:
-                raise InternalError(f"two libraries are named '{library.name}'")
-    found = {library.name: _source(library, processor) for library in used.values()}
-    return found | {made.name: _source(made, processor) for made in wanted}
+    """Return the modules of kernels, of the libraries they use and of other ones, by name."""
+    return sources_with_libraries(code, partial(_source, processor=processor))
 
 
 def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
@@ -50,11 +38,9 @@ def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
     The features of the processor, which texts depend on too, are in the key of every object.
     """
     level = level_of(code, processor)
+    compiled_for = None if level is processor else level
     text = partial(render, code, level)
-    if not code.identity:
-        return Source.of(text())
-    identity = f"{code.name} {code.identity} {processor.vector_bytes} {code_version()}"
-    return Source(identity, text, None if level is processor else level)
+    return Source.of_code(code, text, processor.vector_bytes, processor=compiled_for)
 
 
 def level_of(code: ir.Kernel | ir.Library, processor: Processor) -> Processor:
@@ -68,24 +54,12 @@ def render(code: ir.Kernel | ir.Library, processor: Processor, names: bool = Fal
 
     The object code is the same with and without names.
     """
+    module = Module(processor, names=names)
+    legal = legalise(code.functions, primitives(processor))
+    alone = isinstance(code, ir.Library)  # of a kernel, only its entry is exported
+    functions = [_function(module, f, "" if alone and f.public else "internal ") for f in legal]
     if isinstance(code, ir.Kernel):
-        return render_kernel(code, processor, names)
-    return render_library(code, processor, names)
-
-
-def render_kernel(kernel: ir.Kernel, processor: Processor, names: bool = False) -> str:
-    """Return the module of a kernel."""
-    module = Module(processor, names=names)
-    legal = legalise(kernel.functions, primitives(processor))
-    functions = [_function(module, f, "internal ") for f in legal]
-    return _module(module, [*functions, _entry(kernel)], {f.name for f in legal})
-
-
-def render_library(library: ir.Library, processor: Processor, names: bool = False) -> str:
-    """Return the module of a library."""
-    module = Module(processor, names=names)
-    legal = legalise(library.functions, primitives(processor))
-    functions = [_function(module, f, "" if f.public else "internal ") for f in legal]
+        functions.append(_entry(code))
     return _module(module, functions, {f.name for f in legal})
 
 

@@ -6,24 +6,27 @@ that returns has no route.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TypeAlias
 
 from anydim.base.dtypes import boolean
 from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir.steps import assigned_registers
-from anydim.compiler.targets.llvm.emitter import Emitter, Module
+from anydim.compiler.targets.llvm.emitter import Emitter, Lines, Module
 from anydim.compiler.targets.llvm.spelling import memory_text, suffix, symbol, type_text
-from anydim.compiler.targets.llvm.threads import atomic, fence, pause
-from anydim.compiler.targets.llvm.tiles import tile_dots, tile_memory, tile_zero, tiles
+from anydim.compiler.targets.llvm.threads import ThreadSteps
+from anydim.compiler.targets.llvm.tiles import TileSteps
 from anydim.compiler.targets.llvm.values import Buffer, Values
+from anydim.compiler.targets.visitor import methods_of
 
 Registers: TypeAlias = dict[str, tuple[str, ir.Type]]
 Route: TypeAlias = tuple[dict[str, str], str]
 
 
-class Steps:
+class Steps(ThreadSteps, TileSteps):
     """Writes the body of one function; `ended` if the current position is unreachable."""
 
     def __init__(self, module: Module) -> None:
@@ -44,6 +47,8 @@ class Steps:
 
     def _register(self, step: ir.Declare | ir.Assign) -> None:
         self.values.registers[step.name] = (self.values.value(step.value), step.value.type)
+
+    _declare = _assign = _register
 
     def _stack(self, step: ir.Stack) -> None:
         text = f"[{max(step.count, 1)} x {memory_text(step.dtype)}]"
@@ -142,7 +147,7 @@ class Steps:
 
     def _loop(self, step: ir.For, start: str, stop: str, width: str, certain: bool) -> None:
         """guard; preheader; body with phis; the test is at the end of the body."""
-        emitter, values = self.emitter, self.values
+        emitter = self.emitter
         preheader, body, after = self._labels("for", step.variable)
         guard = emitter.block
         if certain:
@@ -150,37 +155,23 @@ class Steps:
         else:
             flag = emitter.pure(f"icmp slt i64 {start}, {stop}", (start, stop))
             emitter.branch(flag, preheader, after)
-        emitter.start(preheader)
-        before = emitter.reserve()
-        emitter.jump(body)
-        emitter.start(body)
-        changed = [n for n in dict.fromkeys(assigned_registers(step.body)) if n in values.registers]
-        outside = {name: values.registers[name] for name in changed}
-        phis = emitter.reserve()
-        with emitter.scope(), emitter.scope(before), self._local_registers():
-            variable = emitter.fresh()
-            inside = {name: emitter.fresh() for name in changed}
-            for name in changed:
-                values.registers[name] = (inside[name], outside[name][1])
-            values.names[step.variable] = variable
-            self.run(step.body)
-            if self.ended:
-                raise InternalError(f"the loop over '{step.variable}' returns in every iteration")
+        variable = ""
+
+        def begin() -> None:
+            nonlocal variable
+            variable = self.values.names[step.variable] = emitter.fresh()
+
+        def again() -> str:
             following = emitter.once(f"add nsw i64 {variable}, {width}")
-            again = emitter.once(f"icmp slt i64 {following}, {stop}")
-            latch = emitter.block
-            results = {name: values.registers[name][0] for name in changed}
-        emitter.branch(again, body, after)
-        phis.append(_phi(variable, "i64", (start, preheader), (following, latch)))
-        for name in changed:
-            text = _text(outside[name][1])
-            phis.append(
-                _phi(inside[name], text, (outside[name][0], preheader), (results[name], latch))
-            )
-        emitter.start(after)
-        routes = [(results, latch)]
+            flag = emitter.once(f"icmp slt i64 {following}, {stop}")
+            phis.append(_phi(variable, "i64", (start, preheader), (following, emitter.block)))
+            return flag
+
+        phis: Lines = []
+        outside, route = self._repeat(step.body, (preheader, body, after), begin, again, phis)
+        routes = [route]
         if not certain:
-            routes.append(({name: outside[name][0] for name in changed}, guard))
+            routes.append((_current(outside), guard))
         self._join(outside, routes)
 
     def _labels(self, kind: str, variable: str = "") -> tuple[str, str, str]:
@@ -190,36 +181,50 @@ class Steps:
 
     def _while(self, step: ir.While) -> None:
         """guard; preheader; body with phis; the condition is repeated at the end of the body."""
+        labels = self._labels("while")
+        guard = self.values.value(step.condition)
+        start = self.emitter.block
+        self.emitter.branch(guard, labels[0], labels[2])
+        again = partial(self.values.value, step.condition)
+        outside, route = self._repeat(step.body, labels, lambda: None, again, [])
+        self._join(outside, [route, (_current(outside), start)])
+
+    def _repeat(
+        self, steps: tuple[ir.Step, ...], labels: tuple[str, str, str], begin: Callable[[], None],
+        again: Callable[[], str], phis: Lines,
+    ) -> tuple[Registers, Route]:  # fmt: skip
+        """Emit the preheader and the body of a loop; the code after it follows.
+
+        `begin` runs at the start of the body, `again` at its end: it returns the flag of another
+        iteration, and may add to `phis`, the first lines of the body. Returns the registers before
+        the loop that it changes, and the route that leaves the body.
+        """
         emitter, values = self.emitter, self.values
-        preheader, body, after = self._labels("while")
-        guard = values.value(step.condition)
-        start = emitter.block
-        emitter.branch(guard, preheader, after)
+        preheader, body, after = labels
         emitter.start(preheader)
         before = emitter.reserve()
         emitter.jump(body)
         emitter.start(body)
-        changed = [n for n in dict.fromkeys(assigned_registers(step.body)) if n in values.registers]
+        changed = [n for n in dict.fromkeys(assigned_registers(steps)) if n in values.registers]
         outside = {name: values.registers[name] for name in changed}
-        phis = emitter.reserve()
+        emitter.insert(phis)
         with emitter.scope(), emitter.scope(before), self._local_registers():
+            begin()
             inside = {name: emitter.fresh() for name in changed}
             for name in changed:
                 values.registers[name] = (inside[name], outside[name][1])
-            self.run(step.body)
+            self.run(steps)
             if self.ended:
                 raise InternalError("a loop returns in every iteration")
-            again = values.value(step.condition)
+            flag = again()
             latch = emitter.block
             results = {name: values.registers[name][0] for name in changed}
-        emitter.branch(again, body, after)
-        for name in changed:
-            text = _text(outside[name][1])
-            phis.append(
-                _phi(inside[name], text, (outside[name][0], preheader), (results[name], latch))
-            )
+        emitter.branch(flag, body, after)
+        for name, (first, kind) in outside.items():
+            edges = ((first, preheader), (results[name], latch))
+            phis.append(_phi(inside[name], _text(kind), *edges))
         emitter.start(after)
-        self._join(outside, [(results, latch), (_current(outside), start)])
+        return outside, (results, latch)
 
     def _if(self, step: ir.If) -> None:
         condition = self.values.value(step.condition)
@@ -286,22 +291,13 @@ class Steps:
         for line in lines:
             self.emitter.write(line.strip())
 
-    def _local_registers(self) -> _Local:
-        return _Local(self.values)
-
-
-class _Local:
-    """Forgets registers declared inside at the end; the others keep their last value."""
-
-    def __init__(self, values: Values) -> None:
-        self.values = values
-
-    def __enter__(self) -> None:
-        self.outside = set(self.values.registers)
-
-    def __exit__(self, *_: object) -> None:
+    @contextmanager
+    def _local_registers(self) -> Iterator[None]:
+        """Forget registers declared inside at the end; the others keep their last value."""
+        outside = set(self.values.registers)
+        yield
         registers = self.values.registers
-        self.values.registers = {n: held for n, held in registers.items() if n in self.outside}
+        self.values.registers = {n: held for n, held in registers.items() if n in outside}
 
 
 def _current(registers: Registers) -> dict[str, str]:
@@ -326,25 +322,4 @@ def _constant_trips(start: str, stop: str, width: str) -> int | None:
     return max(0, -((int(start) - int(stop)) // int(width)))
 
 
-_RULES: dict[type, Callable[[Steps, Any], None]] = {
-    ir.Let: Steps._let,
-    ir.Declare: Steps._register,
-    ir.Assign: Steps._register,
-    ir.Stack: Steps._stack,
-    ir.Store: Steps._store,
-    ir.Prefetch: Steps._prefetch,
-    ir.Call: Steps._call,
-    ir.For: Steps._for,
-    ir.While: Steps._while,
-    ir.If: Steps._if,
-    ir.Switch: Steps._switch,
-    ir.Return: Steps._return,
-    ir.StoreAt: Steps._store_at,
-    ir.Atomic: lambda steps, step: atomic(steps.values, step),
-    ir.Fence: lambda steps, step: fence(steps.values),
-    ir.Pause: lambda steps, step: pause(steps.values),
-    ir.Tiles: lambda steps, step: tiles(steps.emitter, step),
-    ir.TileZero: lambda steps, step: tile_zero(steps.emitter, step),
-    ir.TileMemory: lambda steps, step: tile_memory(steps.values, step),
-    ir.TileDots: lambda steps, step: tile_dots(steps.emitter, step),
-}
+_RULES = methods_of(Steps)

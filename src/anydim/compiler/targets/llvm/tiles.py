@@ -8,44 +8,44 @@ from __future__ import annotations
 
 from anydim.base.dtypes import int32
 from anydim.compiler.kernels import ir
-from anydim.compiler.targets.llvm.emitter import Emitter
 from anydim.compiler.targets.llvm.values import Values
 
 # palette 1; eight tiles with 64 bytes per row (16 bits each), 16 rows (8 bits each)
 _SHAPES = (1, 0, 0x0040004000400040, 0x0040004000400040, 0, 0, 0x1010101010101010, 0)
 
 
-def _write(emitter: Emitter, name: str, *arguments: tuple[str, str]) -> None:
-    emitter.write(emitter.call_text("void", f"llvm.x86.{name}", arguments))
+class TileSteps:
+    """Methods of `steps.Steps` for steps on tiles."""
 
+    values: Values
 
-def tiles(emitter: Emitter, step: ir.Tiles) -> None:
-    """Configure all tiles, or release them."""
-    if not step.wanted:
-        _write(emitter, "tilerelease")
-        return
-    shapes = emitter.alloca(f"[{len(_SHAPES)} x i64]", 64)
-    for index, word in enumerate(_SHAPES):
-        at = emitter.pure(f"getelementptr i64, ptr {shapes}, i64 {index}", (shapes,))
-        emitter.write(f"store i64 {word}, ptr {at}, align 8")
-    _write(emitter, "ldtilecfg", ("ptr", shapes))
+    def _tiles(self, step: ir.Tiles) -> None:
+        """Configure all tiles, or release them."""
+        if not step.wanted:
+            self._call_tile("tilerelease")
+            return
+        emitter = self.values.emitter
+        shapes = emitter.alloca(f"[{len(_SHAPES)} x i64]", 64)
+        for index, word in enumerate(_SHAPES):
+            at = emitter.pure(f"getelementptr i64, ptr {shapes}, i64 {index}", (shapes,))
+            emitter.write(f"store i64 {word}, ptr {at}, align 8")
+        self._call_tile("ldtilecfg", ("ptr", shapes))
 
+    def _tile_zero(self, step: ir.TileZero) -> None:
+        self._call_tile("tilezero", ("i8", str(step.tile)))
 
-def tile_zero(emitter: Emitter, step: ir.TileZero) -> None:
-    """Zero a tile."""
-    _write(emitter, "tilezero", ("i8", str(step.tile)))
+    def _tile_memory(self, step: ir.TileMemory) -> None:
+        """Load or store a tile; its rows are `row` bytes apart."""
+        pointer = self.values.pointer(step.buffer, step.offset, int32)
+        row = self.values.value(step.row * ir.Const(ir.INDEX, int32.bytes))
+        name = "tilestored64" if step.store else "tileloadd64"
+        self._call_tile(name, ("i8", str(step.tile)), ("ptr", pointer), ("i64", row))
 
+    def _tile_dots(self, step: ir.TileDots) -> None:
+        """Accumulate products of unsigned and signed bytes, or of signed and unsigned ones."""
+        name = "tdpbusd" if step.unsigned else "tdpbsud"
+        self._call_tile(name, *(("i8", str(tile)) for tile in (step.sums, step.left, step.right)))
 
-def tile_memory(values: Values, step: ir.TileMemory) -> None:
-    """Load or store a tile; its rows are `row` bytes apart."""
-    pointer = values.pointer(step.buffer, step.offset, int32)
-    four = ir.Const(ir.INDEX, int32.bytes)
-    row = values.value(step.row * four)
-    name = "tilestored64" if step.store else "tileloadd64"
-    _write(values.emitter, name, ("i8", str(step.tile)), ("ptr", pointer), ("i64", row))
-
-
-def tile_dots(emitter: Emitter, step: ir.TileDots) -> None:
-    """Accumulate products of unsigned and signed bytes, or of signed and unsigned ones."""
-    name = "tdpbusd" if step.unsigned else "tdpbsud"
-    _write(emitter, name, *(("i8", str(tile)) for tile in (step.sums, step.left, step.right)))
+    def _call_tile(self, name: str, *arguments: tuple[str, str]) -> None:
+        emitter = self.values.emitter
+        emitter.write(emitter.call_text("void", f"llvm.x86.{name}", arguments))

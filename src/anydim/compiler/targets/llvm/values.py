@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
 
 import numpy
 
@@ -17,6 +16,7 @@ from anydim.compiler.targets.llvm.emitter import Emitter
 from anydim.compiler.targets.llvm.functions import apply
 from anydim.compiler.targets.llvm.lanes import Lanes
 from anydim.compiler.targets.llvm.spelling import constant, memory_text, suffix, type_text
+from anydim.compiler.targets.visitor import methods_of
 from anydim.lang.functions import compute
 
 ZERO = "@zero"  # eight bytes of zeros, read by masked-off scalar loads
@@ -53,7 +53,8 @@ class Values:
 
     def value(self, node: ir.Value) -> str:
         """Return the operand of a value, emitting its instructions."""
-        return _RULES[type(node)](self, node)
+        operand: str = _RULES[type(node)](self, node)
+        return operand
 
     def _const(self, node: ir.Const) -> str:
         return constant(node.type.dtype, node.value, node.type.lanes)
@@ -160,7 +161,7 @@ class Values:
             raise InternalError(f"loop IR uses an unknown buffer '{node.buffer}'")
         return self.pointer(node.buffer, node.offset, self.buffers[node.buffer].dtype)
 
-    def _number(self, node: ir.Address) -> str:
+    def _address(self, node: ir.Address) -> str:
         """Return an address as an int64."""
         pointer = self.address(node)
         return self.emitter.pure(f"ptrtoint ptr {pointer} to i64", (pointer,))
@@ -362,21 +363,4 @@ def _is_iota(text: str) -> bool:
     return text.startswith("<")
 
 
-_RULES: dict[type, Callable[[Values, Any], str]] = {
-    ir.Const: Values._const,
-    ir.Var: Values._var,
-    ir.Get: Values._get,
-    ir.Op: Values._op,
-    ir.Convert: Values._convert,
-    ir.Bitcast: Values._bitcast,
-    ir.Load: Values._load,
-    ir.Gather: Values._gather,
-    ir.Splat: Values._splat,
-    ir.Iota: Values._iota,
-    ir.Reduce: Values._reduce,
-    ir.Shuffle: Values._shuffle,
-    ir.Permute: Values._permute,
-    ir.Extract: Values._extract,
-    ir.Address: Values._number,
-    ir.LoadAt: Values._load_at,
-}
+_RULES = methods_of(Values)

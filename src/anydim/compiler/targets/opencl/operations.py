@@ -6,15 +6,23 @@ scalar integers apply here too. The functions of OpenCL work on vectors of 2, 4,
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from anydim.base.errors import InternalError
 from anydim.compiler.targets.c.forms import Form
-from anydim.compiler.targets.c.operations import ARITY, SAME, SCALARS, fill_row
+from anydim.compiler.targets.c.operations import (
+    OF_LANES,
+    SCALARS,
+    MemoryHelper,
+    Rows,
+    each_lane,
+    fill_row,
+    lane_expression,
+    parameters_of,
+    source_pointer,
+)
 from anydim.compiler.targets.c.prelude import Helper, Prelude
 from anydim.compiler.targets.opencl.dialect import MAX_LANES, OPENCL
 
-_ANY: dict[tuple[str, str], str] = {
+_ANY: Rows = {
     ("sqrt", "f"): "sqrt(a)",
     ("floor", "f"): "floor(a)",
     ("ceil", "f"): "ceil(a)",
@@ -29,7 +37,7 @@ _ANY: dict[tuple[str, str], str] = {
     ("add_overflows", "i"): "((a ^ (({t})(({u})a + ({u})b))) & (b ^ (({t})(({u})a + ({u})b)))) < 0",
     ("mul_overflows", "i"): "mul_hi(a, b) != (({t})(({u})a * ({u})b) >> 63)",
 }
-_VECTORS: dict[tuple[str, str], str] = {
+_VECTORS: Rows = {
     ("min", "f"): "a != a ? a : (a < b ? a : b)",
     ("max", "f"): "a != a ? a : (a > b ? a : b)",
     ("fast_min", "f"): "a < b ? a : b",
@@ -67,14 +75,17 @@ _PLAIN: dict[str, str] = {
 
 def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     """Return the helper function of an operation; raises InternalError if there is none."""
-    for made in (form, other):
-        if made is not None and made.lanes > MAX_LANES:
-            raise InternalError(f"OpenCL has no vectors like {made.name}")
-    if operation in _MEMORY:
-        return _MEMORY[operation](form, other, prelude, OPENCL.spaces.get(space, ""))
-    names = "abc"[: ARITY.get(operation, 2)]
-    parameters = tuple(f"{prelude.type(form)} {name}" for name in names)
-    text = _row(operation, form, names, prelude)
+    for each in (form, other):
+        if each is not None and each.lanes > MAX_LANES:
+            raise InternalError(f"OpenCL has no vectors like {each.name}")
+    if operation in _OF_MEMORY:
+        return _OF_MEMORY[operation](form, other, prelude, space)
+    names, parameters = parameters_of(operation, form, prelude)
+    rows = SCALARS if form.lanes == 1 else _VECTORS
+    text = lane_expression(operation, form, names, prelude, _ANY, rows)
+    if text is None and form.lanes == 1:
+        raise InternalError(f"OpenCL C has no '{operation}' of {form.name}")
+    text = each_lane(operation, form, names, prelude) if text is None else text
     return Helper(form.name, parameters, _lines(operation, form, text, prelude))
 
 
@@ -106,24 +117,6 @@ def _lines(operation: str, form: Form, text: str, prelude: Prelude) -> tuple[str
     )
 
 
-def _row(operation: str, form: Form, names: str, prelude: Prelude) -> str:
-    kind = form.kind
-    plain = SAME.get(operation, operation) if kind in "iu" else operation
-    if plain != operation:
-        return prelude.call(plain, form, *names)
-    for rows in (_ANY, SCALARS if form.lanes == 1 else _VECTORS):
-        row = rows.get((operation, kind)) or (rows.get((operation, "i")) if kind == "u" else None)
-        if row is not None:
-            return fill_row(row, form, prelude)
-    if form.lanes == 1:
-        raise InternalError(f"OpenCL C has no '{operation}' of {form.name}")
-    one = prelude.function(operation, form.scalar)
-    return prelude.several(form, (
-        f"{one}({', '.join(prelude.lane(name, lane) for name in names)})"
-        for lane in range(form.lanes)
-    ))  # fmt: skip
-
-
 # ---- memory and lanes --------------------------------------------------------------------------
 
 
@@ -138,28 +131,25 @@ def _splat(form: Form, other: Form | None, prelude: Prelude, space: str) -> Help
     return Helper(prelude.type(form), (f"{element} a",), (line,))
 
 
-def _iota(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
-    text = prelude.several(form, map(str, range(form.lanes)))
-    return Helper(prelude.type(form), ("void",), (f"  return {text};",))
-
-
 def _load(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
-    parameters = (_source(form, prelude, space),)
-    plain = f"  return *(const {space}{prelude.unaligned_type(form)} *)p;"
+    parameters = (source_pointer(form, prelude, space),)
+    where = OPENCL.spaces.get(space, "")
+    plain = f"  return *(const {where}{prelude.unaligned_type(form)} *)p;"
     lines = ("#ifdef PLAIN", plain, "#else", f"  return vload{form.lanes}(0, p);", "#endif")
     return Helper(prelude.type(form), parameters, lines)
 
 
 def _store(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
-    parameters = (f"{space}{prelude.type(form.scalar)} *p", f"{prelude.type(form)} a")
-    plain = f"  *({space}{prelude.unaligned_type(form)} *)p = a;"
+    where = OPENCL.spaces.get(space, "")
+    parameters = (f"{where}{prelude.type(form.scalar)} *p", f"{prelude.type(form)} a")
+    plain = f"  *({where}{prelude.unaligned_type(form)} *)p = a;"
     lines = ("#ifdef PLAIN", plain, "#else", f"  vstore{form.lanes}(a, 0, p);", "#endif")
     return Helper("void", parameters, lines)
 
 
 def _load_if(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     """Masked load: inactive lanes are 0 and do not access memory."""
-    parameters = (_source(form, prelude, space), f"{prelude.type(form.signed)} m")
+    parameters = (source_pointer(form, prelude, space), f"{prelude.type(form.signed)} m")
     lanes = (f"{prelude.lane('m', n)} ? p[{n}] : 0" for n in range(form.lanes))
     usual = f"  return {prelude.several(form, lanes)};"
     masked = _mask_suffix(form, prelude)
@@ -172,9 +162,9 @@ def _load_if(form: Form, other: Form | None, prelude: Prelude, space: str) -> He
 
 
 def _store_if(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
-    mask = prelude.type(form.signed)
+    mask, where = prelude.type(form.signed), OPENCL.spaces.get(space, "")
     parameters = (
-        f"{space}{prelude.type(form.scalar)} *p", f"{mask} m", f"{prelude.type(form)} a",
+        f"{where}{prelude.type(form.scalar)} *p", f"{mask} m", f"{prelude.type(form)} a",
     )  # fmt: skip
     usual = [
         f"  if ({prelude.lane('m', n)}) p[{n}] = {prelude.lane('a', n)};"
@@ -213,61 +203,15 @@ def _mask(form: Form) -> str:
     return f"__builtin_ia32_cvt{'d' if form.bits == 32 else 'q'}2mask{form.all_bits}(m)"
 
 
-def _gather(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
-    offsets = prelude.type(Form("i64", form.lanes))
-    lanes = (f"p[{prelude.lane('i', n)}]" for n in range(form.lanes))
-    parameters = (_source(form, prelude, space), f"{offsets} i")
-    return Helper(prelude.type(form), parameters, (f"  return {prelude.several(form, lanes)};",))
-
-
-def _gather_if(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
-    offsets, mask = prelude.type(Form("i64", form.lanes)), prelude.type(form.signed)
-    lanes = (
-        f"{prelude.lane('m', n)} ? p[{prelude.lane('i', n)}] : 0" for n in range(form.lanes)
-    )  # fmt: skip
-    parameters = (_source(form, prelude, space), f"{offsets} i", f"{mask} m")
-    return Helper(prelude.type(form), parameters, (f"  return {prelude.several(form, lanes)};",))
-
-
-def _source(form: Form, prelude: Prelude, space: str) -> str:
-    return f"{space}const {prelude.type(form.scalar)} *p"
-
-
-def _bits(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
+def cast_bits(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
+    """Bit cast by the dialect's own function."""
     assert other is not None
     line = f"  return {prelude.cast('a', form)};"
     return Helper(prelude.type(form), (f"{prelude.type(other)} a",), (line,))
 
 
-def _packed(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
-    """Pack flags into the bits of an unsigned integer, lane 0 lowest."""
-    assert other is not None
-    kind, source = prelude.type(form), prelude.type(other)
-    lanes = " | ".join(
-        f"({kind})({prelude.lane('m', lane)} & 1) << {lane}" for lane in range(other.lanes)
-    )
-    return Helper(kind, (f"{source} m",), (f"  return ({kind})({lanes});",))
-
-
-def _unpacked(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
-    """Unpack the bits of an unsigned integer to flags."""
-    assert other is not None
-    kind, source = prelude.type(form), prelude.type(other)
-    lanes = (f"-({prelude.type(Form('i8'))})(a >> {lane} & 1)" for lane in range(form.lanes))
-    return Helper(kind, (f"{source} a",), (f"  return {prelude.several(form, lanes)};",))
-
-
-_MEMORY: dict[str, Callable[[Form, Form | None, Prelude, str], Helper]] = {
-    "select": _select,
-    "splat": _splat,
-    "iota": _iota,
-    "load": _load,
-    "store": _store,
-    "load_if": _load_if,
-    "store_if": _store_if,
-    "gather": _gather,
-    "gather_if": _gather_if,
-    "bits": _bits,
-    "packed": _packed,
-    "unpacked": _unpacked,
-}
+_OF_MEMORY: dict[str, MemoryHelper] = {
+    **OF_LANES,
+    "select": _select, "splat": _splat, "load": _load, "store": _store, "load_if": _load_if,
+    "store_if": _store_if, "bits": cast_bits,
+}  # fmt: skip

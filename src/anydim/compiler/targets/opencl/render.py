@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from anydim.base.cache import code_version, key_of
+from anydim.base.cache import key_of
 from anydim.compiler.kernels import ir
 from anydim.compiler.targets.c.dialect import Dialect, storage_name
 from anydim.compiler.targets.c.forms import Form
@@ -40,8 +40,8 @@ def each_source(
     code: Iterable[ir.Kernel | ir.Library], dialect: Dialect, text: Callable[[ir.Kernel], str]
 ) -> dict[str, Source]:
     """Return the source of each kernel; `text` generates its program in a dialect."""
-    kernels = (made for made in code if isinstance(made, ir.Kernel))
-    return {kernel.name: _source(kernel, dialect, partial(text, kernel)) for kernel in kernels}
+    kernels = (each for each in code if isinstance(each, ir.Kernel))
+    return {each.name: Source.of_code(each, partial(text, each), dialect.name) for each in kernels}
 
 
 def texts(processor: Processor, threads: int = 0) -> Compilation:
@@ -50,12 +50,6 @@ def texts(processor: Processor, threads: int = 0) -> Compilation:
         lambda module: module.text().encode(), lambda module: key_of("text", module.identity),
         threads,
     )  # fmt: skip
-
-
-def _source(kernel: ir.Kernel, dialect: Dialect, text: Callable[[], str]) -> Source:
-    if not kernel.identity:
-        return Source.of(text())
-    return Source(f"{dialect.name} {kernel.name} {kernel.identity} {code_version()}", text)
 
 
 def render(kernel: ir.Kernel, processor: Processor) -> str:

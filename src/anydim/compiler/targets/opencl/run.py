@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy
 
 from anydim.compiler.kernels.ir import Kernel
-from anydim.compiler.targets.target import Target
+from anydim.compiler.targets.target import Code, Target
 from anydim.runtime.devices.device import Launch
 from anydim.runtime.devices.opencl.device import OpenClDevice
 from anydim.runtime.devices.opencl.opened import open_opencl
@@ -22,24 +22,16 @@ def first_device() -> OpenClDevice:
     return open_opencl()
 
 
-class OnDevice:
-    """A kernel on the device; its address is negative, as `run_on_device` expects."""
+class OnDevice(Code):
+    """A kernel on the device; its address is negative, as `run_on_device` expects.
+
+    It is released with the device.
+    """
 
     def __init__(self, kernel: Kernel, target: Target) -> None:
         objects = target.compile(target.sources([kernel], target.processor))
-        self._entries = first_device().load(objects.code, [kernel.name])
-
-    def address(self, symbol: str) -> int:
-        return -self._entries[symbol]
-
-    def close(self) -> None:
-        """Do nothing: the kernel is released with the device."""
-
-    def __enter__(self) -> OnDevice:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
+        entries = first_device().load(objects.code, [kernel.name])
+        super().__init__({name: -entry for name, entry in entries.items()})
 
 
 def run_on_device(

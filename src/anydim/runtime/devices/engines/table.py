@@ -77,8 +77,3 @@ def engine_named(name: str, given: Mapping[str, str | Engine]) -> Engine | None:
     if isinstance(wanted, Engine):
         return wanted
     return open_engine(wanted) if wanted in ENGINES else None
-
-
-def is_engine(name: str, given: Mapping[str, str | Engine]) -> bool:
-    """Whether a name in the program refers to an engine; opens nothing."""
-    return name in given or name in ENGINES
