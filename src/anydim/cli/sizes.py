@@ -142,7 +142,7 @@ def _costliest(rows: Sequence[Recorded], seconds: float, top: int) -> Iterator[s
 
 
 def _sites(sites: Sequence[RecordedSite], top: int) -> str:
-    """Kernels with the sizes that came to them, and which code served."""
+    """Kernels with the sizes of their launches, and which code served."""
     kernels: dict[str, list[RecordedSite]] = {}
     for row in sites:
         kernels.setdefault(row.kernel, []).append(row)

@@ -1,7 +1,7 @@
 """A profile beside onnxruntime's own: times of its nodes, put to the launches that do them.
 
 onnxruntime's profiler names the nodes that it runs. One that was fused begins with the name of a
-node of the file; one whose name says nothing (a node that its optimiser made) and one that has no
+node of the file; one with another name (a node that its optimiser made) and one that has no
 launch (a transpose that is only a position here) count with the node that ran before it.
 """
 

@@ -79,7 +79,7 @@ def array_of(value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]
 def rows_of(value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]) -> Any:
     """The rows of an argument for a parameter with ragged sizes; None for an array of all rows.
 
-    Rows are an `ad.Ragged` or alike, a list with arrays, or nested lists of different lengths.
+    Rows are an `ad.Ragged` or the like, a list with arrays, or nested lists of different lengths.
     """
     if not parameter.rows or isinstance(value, (numpy.ndarray, numpy.generic)):
         return None

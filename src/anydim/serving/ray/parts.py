@@ -1,4 +1,4 @@
-"""The files of results of a job: a Parquet file for each chunk, which is there whole or not at all.
+"""The files of results of a job: a Parquet file for each chunk, complete or missing.
 
 A part is written under another name and renamed when it is complete, so that a worker that is
 killed leaves no part, and two workers that run the same chunk leave one.

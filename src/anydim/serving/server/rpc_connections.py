@@ -117,7 +117,7 @@ def _on(number: int, use: Callable[[socket.socket], _Found]) -> _Found | None:
 
 
 def _number(number: int, where: slice) -> int:
-    """A number of what the system says of a connection; 0 if it says nothing."""
+    """A number of the system's information on a connection; 0 without any."""
     level, name = socket.IPPROTO_TCP, getattr(socket, "TCP_INFO", 11)
     found = _on(number, lambda each: each.getsockopt(level, name, _INFO))
     return int.from_bytes((found or b"")[where], "little")

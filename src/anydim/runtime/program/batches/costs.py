@@ -12,7 +12,7 @@ from anydim.runtime.program.batches.work import Rates, Work
 _KNOWN = 4096  # sizes whose costs are kept
 _WEIGHT = 0.1  # of a call in the average of measured over predicted time
 _FIRST = 8  # calls whose average is their mean
-_MOST_RATIO = 16.0  # a call that took longer than this says nothing of its work
+_MOST_RATIO = 16.0  # a call that took longer than this is no measure of its work
 
 
 class Costs:

@@ -2,8 +2,8 @@
 
 A dependence may not show beside the rows that happen to share a call: the largest of equal rows is
 that of each alone. So the rows beside a checked one are changed, too. Changed rows are no inputs of
-the user: a loop may not end for them. So their calls have a time limit, and what fails says
-nothing.
+the user: a loop may not end for them. So their calls have a time limit, and failures
+are ignored.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def _found(
     sorted_ = own[order]
     if (sorted_[1:] == sorted_[:-1]).any():
         node = order[1:][sorted_[1:] == sorted_[:-1]][0]
-        raise Unsupported(f"node {keys[node]} of tree {trees[node]} is there twice")
+        raise Unsupported(f"node {keys[node]} of tree {trees[node]} exists twice")
     at = numpy.searchsorted(sorted_, wanted)
     exists = at < len(own)
     exists[exists] = sorted_[at[exists]] == wanted[exists]
