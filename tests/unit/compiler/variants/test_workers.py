@@ -55,7 +55,7 @@ def test_a_bug_in_a_process_is_told_with_its_report(monkeypatch: pytest.MonkeyPa
 import sys; sys.path[:] = {}
 from anydim.compiler.variants import candidates, worker
 def planted(*given): assert False, "planted"
-worker.sized = planted
+worker.size_site = planted
 worker.main(tied)
 """
     monkeypatch.setattr(workers, "_MAIN", text)

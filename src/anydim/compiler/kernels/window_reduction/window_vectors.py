@@ -253,7 +253,7 @@ class WindowWriter:
         span: ir.Value,
         high: ir.Value, whole: Sequence[Cell], parts: Sequence[Cell],
     ) -> None:  # fmt: skip
-        """Branches: `whole` if the block and its windows are in bounds, else `parts` with checks."""
+        """Branches: `whole` if block and windows are in bounds, else `parts` with checks."""
         known = self._knowable(setting.form, axis)
         at = block.indices[axis.name]
         clear = at + step <= high
