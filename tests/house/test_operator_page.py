@@ -6,14 +6,14 @@ import pathlib
 
 import onnx
 
-from anydim.compiler.frontends.onnx.coverage import LIMITS, page
 from anydim.compiler.frontends.onnx.operators.table import OPERATORS
+from tests.house.operators_page import LIMITS, page
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "operators.md"
 
 
 def test_the_page_is_up_to_date() -> None:
-    hint = "run: python -m anydim.compiler.frontends.onnx.coverage docs/operators.md"
+    hint = "run: python -m tests.house.operators_page docs/operators.md"
     assert PAGE.read_text("utf-8") == page(), hint
 
 

@@ -13,8 +13,6 @@ from anydim.base.pages import PAGES, Page
 ROOT = Path(__file__).parents[2]
 MAKERS = {
     "cli/page.py",
-    "compiler/frontends/array_api.py",
-    "compiler/frontends/onnx/coverage.py",
     "cli/report/settings_page.py",
     "base/settings.py",
 }

@@ -1,6 +1,6 @@
 """Generates the page docs/operators.md from the tables of operators.
 
-python -m anydim.compiler.frontends.onnx.coverage docs/operators.md
+python -m tests.house.operators_page docs/operators.md
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def page() -> str:
     lines = [
         "# Operators",
         "",
-        "Made by `python -m anydim.compiler.frontends.onnx.coverage docs/operators.md` from the",
+        "Made by `python -m tests.house.operators_page docs/operators.md` from the",
         "tables that the importer uses; a test compares.",
         "",
         f"Opsets {OLDEST_OPSET} to the newest that the installed onnx knows are read. Every dim of",

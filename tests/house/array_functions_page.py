@@ -1,6 +1,6 @@
 """Which names of the Python array API standard values of a graph have, as a page.
 
-python -m anydim.compiler.frontends.array_api docs/array-functions.md
+python -m tests.house.array_functions_page docs/array-functions.md
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def page() -> str:
     lines = [
         "# numpy in graphs",
         "",
-        "Made by `python -m anydim.compiler.frontends.array_api docs/array-functions.md`; a test",
+        "Made by `python -m tests.house.array_functions_page docs/array-functions.md`; a test",
         "compares.",
         "",
         *INTRODUCTION.strip().split("\n"),
