@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from anydim.base.dtypes import DTYPES, DType
@@ -18,6 +19,7 @@ ELEMENT_TYPES: dict[int, DType] = {
         26: "int2", 27: "float6_e2m3fn", 28: "float6_e3m2fn",
     }.items()
 }  # fmt: skip
+NUMBERS: Mapping[DType, int] = {dtype: number for number, dtype in ELEMENT_TYPES.items()}
 OPEN = frozenset(("", "?", "*", "-1", "0", "None", "none", "null", "unk", "nan"))
 
 

@@ -37,7 +37,7 @@ def attributes_of(
     `function` holds the attributes of the enclosing function, by name.
     """
     values: dict[str, Any] = {}
-    for attribute in bound(proto.attribute, function or {}):
+    for attribute in bind_references(proto.attribute, function or {}):
         declared = schema.attributes.get(attribute.name)
         if declared is None:
             raise Unsupported(f"attribute '{attribute.name}', which it does not have")
@@ -55,7 +55,7 @@ def attributes_of(
     return values
 
 
-def bound(attributes: Iterable[Any], function: Mapping[str, Any]) -> list[Any]:
+def bind_references(attributes: Iterable[Any], function: Mapping[str, Any]) -> list[Any]:
     """Replace references to attributes of a function by their values.
 
     A reference to an attribute that was not given is dropped.

@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from anydim.base.onnx_notation import ELEMENT_TYPES
+from anydim.base.onnx_notation import NUMBERS
+from anydim.compiler.frontends.onnx.file.schema import bind_references
+from anydim.compiler.frontends.onnx.file.tensors import Unsupported
+from anydim.compiler.frontends.onnx.graphs.functions import Function, expand
+from anydim.compiler.frontends.onnx.graphs.names import Names
+from anydim.compiler.frontends.onnx.operators.call import OnnxNode
+from anydim.compiler.frontends.onnx.values.held import Held
+from anydim.compiler.frontends.onnx.values.kinds import proto_of
 from anydim.lang.tree import TensorType
 
-_NUMBERS = {dtype: number for number, dtype in ELEMENT_TYPES.items()}
+
+def import_body(names: Names, label: str, call: OnnxNode) -> list[Held]:
+    """The results of a node by the other operators that the standard defines it by."""
+    schema = call.schema
+    if not (schema.has_function or schema.has_context_dependent_function):
+        raise Unsupported("not supported")
+    given = list(call.inputs) + [None] * (len(call.proto.input) - len(call.inputs))
+    types = [None if held is None else proto_of(names.emitter, held) for held in given]
+    body = _body(resolve_references(call.proto, names.attributes), schema, names.opset, types)
+    if body is None:
+        raise Unsupported("not supported")
+    function, attributes = body
+    call.nodes.clear()
+    whole = Function.of(function, names.opset)
+    return expand(names, whole, attributes, label, call, strict=True)
 
 
-def body_of(
+def resolve_references(proto: Any, attributes: Mapping[str, Any]) -> Any:
+    """A node whose references to attributes of the enclosing function are their values."""
+    if not any(attribute.ref_attr_name for attribute in proto.attribute):
+        return proto
+    own = type(proto)()
+    own.CopyFrom(proto)
+    del own.attribute[:]
+    own.attribute.extend(bind_references(proto.attribute, attributes))
+    return own
+
+
+def _body(
     proto: Any, schema: Any, opset: int, types: Sequence[TensorType | Any | None]
 ) -> tuple[Any, dict[str, Any]] | None:
-    """(the function, its attributes) by which the standard replaces a node, or None.
+    """The function by which the standard replaces a node, and its attributes; None if none.
 
     `types` are those of its inputs: of tensors, or as TypeProto.
     """
@@ -24,14 +56,12 @@ def body_of(
     function = onnx.FunctionProto()
     if schema.has_function:
         function.ParseFromString(_text(schema.name, schema.domain, schema.since_version, opset))
-    elif schema.has_context_dependent_function:
+    else:
         kinds = [_type_proto(kind).SerializeToString() for kind in types]
         written = schema.get_context_dependent_function(proto.SerializeToString(), kinds)
         if not written:
             return None
         function.ParseFromString(written)
-    else:
-        return None
     given = {attribute.name: attribute for attribute in proto.attribute}
     for name, declared in schema.attributes.items():
         if name not in given and declared.default_value.type:
@@ -58,7 +88,7 @@ def _type_proto(kind: TensorType | Any | None) -> Any:
         return proto
     if not isinstance(kind, TensorType):
         return kind
-    proto.tensor_type.elem_type = _NUMBERS[kind.dtype]
+    proto.tensor_type.elem_type = NUMBERS[kind.dtype]
     proto.tensor_type.shape.SetInParent()
     for size in kind.shape:
         dim = proto.tensor_type.shape.dim.add()

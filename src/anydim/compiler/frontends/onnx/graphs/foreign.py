@@ -14,10 +14,11 @@ import numpy
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import DeviceError, UserError
-from anydim.base.onnx_notation import ELEMENT_TYPES
+from anydim.base.onnx_notation import NUMBERS
 from anydim.compiler.frontends.onnx.file.reading import Opened
-from anydim.compiler.frontends.onnx.file.schema import bound, schema_of
+from anydim.compiler.frontends.onnx.file.schema import schema_of
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported, is_external, read_tensor
+from anydim.compiler.frontends.onnx.graphs.bodies import resolve_references
 from anydim.compiler.frontends.onnx.graphs.names import Names
 from anydim.compiler.frontends.onnx.values.held import Broken, Held
 from anydim.compiler.graph.nodes import Node
@@ -29,7 +30,6 @@ from anydim.runtime.devices.engines.onnxruntime import InferredResult, OnnxRunti
 from anydim.runtime.devices.engines.table import open_engine
 from anydim.sizes import Size, as_size
 
-_CODES: Mapping[str, int] = {dtype.name: number for number, dtype in ELEMENT_TYPES.items()}
 _TRIED = (2, 1, 3)  # sizes of open dims in the runs that determine ranks
 _DEEPEST = 64
 IR_VERSION = 10
@@ -40,10 +40,7 @@ def add_foreign_node(names: Names, proto: Any, label: str, why: str) -> None:
 
     Raises Unsupported if onnxruntime cannot run it either.
     """
-    whole = type(proto)()
-    whole.CopyFrom(proto)
-    del whole.attribute[:]
-    whole.attribute.extend(bound(proto.attribute, names.attributes))
+    whole = resolve_references(proto, names.attributes)
     given = {name: _value(names, name) for name in dict.fromkeys(_read(whole))}
     model = _Model(names, whole, given)
     kinds = model.kinds(label)
@@ -107,7 +104,7 @@ class _Model:
         return [name for name in self.proto.output if name]
 
     def _declared(self, name: str, kind: TensorType) -> Any:
-        if kind.dtype.name not in _CODES or (kind.dtype.stored and kind.dtype.bits < 8):
+        if kind.dtype not in NUMBERS or (kind.dtype.stored and kind.dtype.bits < 8):
             raise Unsupported(f"its input '{name}' is {kind}")
         shape: list[int | str] = []
         for size in kind.shape:
@@ -118,7 +115,7 @@ class _Model:
                 self.sizes.setdefault(str(shape[-1]), size)
             else:
                 shape.append(number)
-        return self.onnx.helper.make_tensor_value_info(name, _CODES[kind.dtype.name], shape)
+        return self.onnx.helper.make_tensor_value_info(name, NUMBERS[kind.dtype], shape)
 
     def _written(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> bytes:
         helper, model = self.onnx.helper, self.names.model

@@ -8,9 +8,10 @@ from dataclasses import field
 from typing import Any
 
 from anydim.base import settings
-from anydim.base.errors import ModelError
+from anydim.base.errors import GraphError, ModelError
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
+from anydim.compiler.frontends.onnx.operators.call import OnnxNode
 from anydim.compiler.frontends.onnx.operators.relations import Unlike, decided
 from anydim.compiler.frontends.onnx.values.emitting import Emitter, Relation
 from anydim.compiler.frontends.onnx.values.held import Held
@@ -122,7 +123,60 @@ def _expanded(function: Function, functions: Functions, known: dict[int, int], d
     return known[id(function)]
 
 
-def called(
+def call_function(names: Any, function: Function, label: str, call: OnnxNode) -> Sequence[Held]:
+    """The results of a function of the model: it is inlined, or a node calls its graph."""
+    formals, proto = function.proto, call.proto
+    if len(proto.input) > len(formals.input) or len(proto.output) > len(formals.output):
+        raise Unsupported("more inputs or results than its function has")
+    if not names.model.depth:
+        check_expansion(names.model, function, label)
+    if names.model.depth >= DEEPEST:
+        raise Unsupported("functions call each other without end")
+    names.model.depth += 1
+    try:
+        if not is_called(function, names.model.functions, names.emitter, call.inputs):
+            return expand(names, function, call.attributes, label, call)
+        values = [held for held in call.inputs if isinstance(held, str)]
+        node, results = _call_node(names, function, call.attributes, label, values)
+        names.emitter.commit([node])
+        return results
+    finally:
+        names.model.depth -= 1
+
+
+def expand(
+    names: Any, function: Function, attributes: Mapping[str, Any], label: str, call: OnnxNode,
+    strict: bool = False,
+) -> list[Held]:  # fmt: skip
+    """The results of the nodes of a function, which are inlined in place of a node.
+
+    `strict`: errors of its parts are reported for the node.
+    """
+    formals, results = function.proto, call.proto.output
+    inner = type(names)(names.model, names.emitter, function.opset, None, label, attributes)
+    inner.path = names.path if strict else f"{label}/"
+    inner.held = dict.fromkeys(formals.input)
+    inner.held.update(zip(formals.input, call.inputs))
+    for formal, value in zip(formals.output, call.outputs):
+        if value and formal not in inner.held:
+            inner.value_names[formal] = value
+    if not strict:
+        inner.run(formals.node, formals.output)
+    for part in formals.node if strict else ():
+        try:
+            inner.build(part, label)
+        except (Unsupported, GraphError) as reason:
+            raise Unsupported(f"its part {part.op_type}: {problem_of(reason)}") from None
+    named = zip(formals.output, results)
+    return [inner.result(formal, label) if name else "" for formal, name in named]
+
+
+def problem_of(reason: Unsupported | GraphError) -> str:
+    """Why a node cannot be imported."""
+    return reason.problem if isinstance(reason, GraphError) else str(reason)
+
+
+def _call_node(
     names: Any, function: Function, attributes: Mapping[str, Any], label: str,
     inputs: Sequence[str],
 ) -> tuple[Node, list[str]]:  # fmt: skip

@@ -111,14 +111,21 @@ class OnnxNode:
     """An ONNX node: its inputs and attributes, and the library nodes built for it."""
 
     emitter: Emitter
-    operator: str
+    proto: Any
     opset: int
     inputs: tuple[Held | None, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     source: str
     scope: Scope
+    schema: Any = None  # of its operator in the standard
     nodes: list[Node] = field(default_factory=list)
+
+    @property
+    def operator(self) -> str:
+        """The name of its operator in the standard."""
+        name: str = self.proto.op_type
+        return name
 
     def array(self, tensor: Any) -> numpy.ndarray:
         """The contents of a tensor attribute, inline or external."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from anydim.base.dtypes import DType, float8_e8m0fnu, float32, uint8
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported, element_type
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.compiler.frontends.onnx.operators.windows import check_kernel, window_attributes
+from anydim.compiler.frontends.onnx.operators.windows import window_attributes
 from anydim.compiler.graph.nodes import Node
 from anydim.sizes import Size, Truth, prove
 
@@ -249,9 +248,8 @@ def conv_integer(call: OnnxNode) -> Result:
 
 def integer_convolution(call: OnnxNode, value: str, w: int, x_zero: int, w_zero: int) -> str:
     """The convolution of a value (input 0, channels first) minus the zero points."""
-    check_kernel(call, w)
+    attributes = window_attributes(call, weights=w)
     zeros = (zero_of(call, 0, x_zero, None), zero_of(call, w, w_zero, call.shape(w)[0]))
-    attributes: dict[str, Any] = window_attributes(call)
     groups = call.attribute("group", 1)
     inputs = (value, call.input(w), *zeros)
     return call.emit("conv_integer", *inputs, groups=groups, **attributes)

@@ -12,8 +12,13 @@ from anydim.sizes import Guard, as_size, maximum, product, simplify
 _PADDINGS = {"SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 
 
-def window_attributes(call: OnnxNode) -> dict[str, Any]:
-    """The attributes that convolution and pooling share."""
+def window_attributes(call: OnnxNode, weights: int | None = None) -> dict[str, Any]:
+    """The attributes that convolution and pooling share.
+
+    `weights` is the input whose shape has to agree with `kernel_shape`, if there is one.
+    """
+    if weights is not None:
+        _check_kernel(call, weights)
     attributes: dict[str, Any] = {}
     for name in ("strides", "dilations"):
         if call.attribute(name):
@@ -31,12 +36,12 @@ def window_attributes(call: OnnxNode) -> dict[str, Any]:
 
 
 def convolution(call: OnnxNode) -> Result:
+    attributes = window_attributes(call, weights=1)
     inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
-    check_kernel(call, 1)
-    return call.emit("conv", *inputs, groups=call.attribute("group", 1), **window_attributes(call))
+    return call.emit("conv", *inputs, groups=call.attribute("group", 1), **attributes)
 
 
-def check_kernel(call: OnnxNode, weights: int) -> None:
+def _check_kernel(call: OnnxNode, weights: int) -> None:
     """Raise Unsupported if the attribute kernel_shape and the weights differ."""
     wanted = call.attribute("kernel_shape")
     if call.type(weights).rank < 3:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy
 
 from anydim.base.dtypes import DType, int64
-from anydim.base.onnx_notation import ELEMENT_TYPES
+from anydim.base.onnx_notation import NUMBERS
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.values.emitting import Emitter
@@ -227,6 +227,5 @@ def proto_of(emitter: Emitter, held: Held) -> TensorType | Any:
     proto = onnx.TypeProto()
     if isinstance(held, (Items, Packed)):
         dtype = held.dtype if isinstance(held, Items) else emitter.types[held.elements].dtype
-        numbers = {kind: number for number, kind in ELEMENT_TYPES.items()}
-        proto.sequence_type.elem_type.tensor_type.elem_type = numbers[dtype]
+        proto.sequence_type.elem_type.tensor_type.elem_type = NUMBERS[dtype]
     return proto
