@@ -12,12 +12,19 @@ from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import FUSED, Graph, Node
 from anydim.compiler.passes.delegate.onnx_operators import ROWS
-from anydim.compiler.passes.delegate.onnx_writer import CODES, Call, Refused, Writer, tensor
+from anydim.compiler.passes.delegate.onnx_writer import (
+    CODES,
+    OPSET,
+    Call,
+    Refused,
+    Writer,
+    tensor,
+)
 from anydim.lang.tree import TensorType
 from anydim.runtime.delegated import Port
 from anydim.sizes import Size
 
-OPSET, IR_VERSION = 21, 10
+IR_VERSION = 10
 _MAX_BYTES = (1 << 31) - (1 << 20)  # limit of an ONNX model
 
 

@@ -1,7 +1,8 @@
 """Table: how to write each operator of the library in ONNX (opset 21), where ONNX has it.
 
 A row takes a node and writes ONNX nodes for its results; it raises Refused for cases that ONNX
-defines differently or lacks. Operators without a row are not delegated.
+defines differently or lacks. Element types are checked against ONNX's schemas (`Call.add`).
+Operators without a row are not delegated.
 """
 
 from __future__ import annotations
@@ -9,21 +10,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from anydim.base.dtypes import float16, float32, float64
+from anydim.base.dtypes import float16
+from anydim.compiler.ops.onnx_names import COUNTERPARTS, REDUCTIONS
 from anydim.compiler.passes.delegate.onnx_windows import WINDOWS
 from anydim.compiler.passes.delegate.onnx_writer import CODES, Call, Refused
 
 Row = Callable[[Call], None]
 
 
-def _plain(name: str, **more: str) -> Row:
-    """The same operator under another name; `more` maps ONNX attributes to ours."""
-
-    def row(call: Call) -> None:
-        given: dict[str, Any] = {theirs: _number(call[ours]) for theirs, ours in more.items()}
-        call.add(name, **given)
-
-    return row
+def _plain(name: str, *attributes: str) -> Row:
+    """The operator of ONNX of this name, with attributes that the library has, too."""
+    return lambda call: call.add(name, **{own: _number(call[own]) for own in attributes})
 
 
 def _indexed(row: Row) -> Row:
@@ -39,17 +36,6 @@ def _indexed(row: Row) -> Row:
 
 def _number(value: object) -> object:
     return int(value) if isinstance(value, bool) else value
-
-
-def _unsigned(name: str, **fixed: str) -> Row:
-    """An operator that ONNX defines for unsigned integers only."""
-
-    def row(call: Call) -> None:
-        if call.kinds[0].dtype.kind != "uint":
-            raise Refused(f"ONNX supports it for unsigned integers only, not {call.kinds[0].dtype}")
-        call.add(name, **fixed)
-
-    return row
 
 
 def _reduce(name: str) -> Row:
@@ -72,24 +58,11 @@ def _noop(axes: object) -> int | None:
     return None
 
 
-def _clip(call: Call) -> None:
-    call.add("Clip")
-
-
 def _mod(fmod: int) -> Row:
     def row(call: Call) -> None:
         if not fmod and call.kinds[0].dtype.is_float:
             raise Refused("ONNX only has the remainder of floats with the dividend's sign")
         call.add("Mod", fmod=fmod)
-
-    return row
-
-
-def _integers(name: str) -> Row:
-    def row(call: Call) -> None:
-        if call.kinds[0].dtype.is_float:
-            raise Refused("ONNX supports it for integers only")
-        call.add(name)
 
     return row
 
@@ -157,10 +130,6 @@ def _gemm(call: Call) -> None:
     )  # fmt: skip
 
 
-def _transpose(call: Call) -> None:
-    call.add("Transpose", perm=None if call["perm"] is None else list(call["perm"]))
-
-
 def _shaped(name: str, **more: Any) -> Row:
     """The shape of the result as the second input."""
     return lambda call: call.add(
@@ -199,14 +168,6 @@ def _pad(call: Call) -> None:
     mode = call["mode"]
     value = call.inputs[1:] if mode == "constant" else []
     call.add("Pad", [call.inputs[0], pads, *value], mode=mode)
-
-
-def _scatter(name: str) -> Row:
-    def row(call: Call) -> None:
-        more = {"axis": call["axis"]} if name == "ScatterElements" else {}
-        call.add(name, reduction=call["reduction"], **more)
-
-    return row
 
 
 def _one_hot(call: Call) -> None:
@@ -267,29 +228,8 @@ def _quantize(call: Call) -> None:
     usual = call["saturate"] and call["work"] in (None, call.kinds[1].dtype)
     if not usual or not call["to"].is_integer:
         raise Refused("it divides in another type than its scale, or produces floats")
-    inputs = call.inputs
-    if len(inputs) < 3:
-        call.add("QuantizeLinear", axis=call["axis"], block_size=call["block"],
-                 output_dtype=CODES[call["to"].name])  # fmt: skip
-        return
-    call.add("QuantizeLinear", axis=call["axis"], block_size=call["block"])
-
-
-def _floating(name: str) -> Row:
-    """An operator that ONNX defines for floats only."""
-
-    def row(call: Call) -> None:
-        if call.kinds[0].dtype not in (float16, float32, float64):
-            raise Refused(f"ONNX supports it for floats only, not {call.kinds[0].dtype}")
-        call.add(name)
-
-    return row
-
-
-def _matmul(call: Call) -> None:
-    if call.kinds[0].dtype.is_integer and call.kinds[0].dtype.bits < 32:
-        raise Refused(f"ONNX has no products of {call.kinds[0].dtype}")
-    call.add("MatMul")
+    to = CODES[call["to"].name] if len(call.inputs) < 3 else None  # else that of the zero point
+    call.add("QuantizeLinear", axis=call["axis"], block_size=call["block"], output_dtype=to)
 
 
 def _matmul_integer(call: Call) -> None:
@@ -299,62 +239,30 @@ def _matmul_integer(call: Call) -> None:
 
 
 ROWS: Mapping[str, Row] = {
+    # names and attributes are the same
+    **{of.library: _plain(name, *of.attributes) for name, of in COUNTERPARTS.items()},
     # arithmetic and functions
-    **{ours: _plain(theirs) for ours, theirs in {
-        "add": "Add", "sub": "Sub", "mul": "Mul", "div": "Div", "maximum": "Max",
-        "minimum": "Min", "neg": "Neg", "abs": "Abs", "sign": "Sign", "pow": "Pow",
-        "identity": "Identity", "relu": "Relu", "where": "Where",
-        "equal": "Equal", "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater",
-        "greater_equal": "GreaterOrEqual", "logical_and": "And", "logical_or": "Or",
-        "logical_xor": "Xor", "logical_not": "Not", "hard_swish": "HardSwish",
-        "softplus": "Softplus", "softsign": "Softsign", "mish": "Mish", "is_nan": "IsNaN",
-    }.items()},
-    **{ours: _floating(theirs) for ours, theirs in {
-        "reciprocal": "Reciprocal", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "erf": "Erf",
-        "tanh": "Tanh", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos",
-        "atan": "Atan", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh",
-        "atanh": "Atanh", "floor": "Floor", "ceil": "Ceil", "round": "Round",
-        "sigmoid": "Sigmoid", "det": "Det",
-    }.items()},
-    **{ours: _integers(theirs) for ours, theirs in {
-        "bit_and": "BitwiseAnd", "bit_or": "BitwiseOr", "bit_xor": "BitwiseXor",
-        "bit_not": "BitwiseNot",
-    }.items()},
-    "not_equal": _not("Equal"), "prelu": _prelu, "clip": _clip, "mod": _mod(0), "fmod": _mod(1),
-    "swish": _swish, "gelu": _gelu("none"), "gelu_tanh": _gelu("tanh"),
-    "leaky_relu": _plain("LeakyRelu", alpha="alpha"), "elu": _plain("Elu", alpha="alpha"),
-    "selu": _plain("Selu", alpha="alpha", gamma="gamma"), "celu": _plain("Celu", alpha="alpha"),
-    "thresholded_relu": _plain("ThresholdedRelu", alpha="alpha"),
-    "hard_sigmoid": _plain("HardSigmoid", alpha="alpha", beta="beta"),
-    "shrink": _plain("Shrink", lambd="lambd", bias="bias"), "is_inf": _is_inf, "cast": _cast,
-    "shift_left": _unsigned("BitShift", direction="LEFT"),
-    "shift_right": _unsigned("BitShift", direction="RIGHT"),
+    "not_equal": _not("Equal"), "prelu": _prelu, "clip": _plain("Clip"), "mod": _mod(0),
+    "fmod": _mod(1), "swish": _swish, "gelu": _gelu("none"), "gelu_tanh": _gelu("tanh"),
+    "is_inf": _is_inf, "cast": _cast,
+    "shift_left": lambda call: call.add("BitShift", direction="LEFT"),
+    "shift_right": lambda call: call.add("BitShift", direction="RIGHT"),
     # reductions, normalisations, products
-    **{ours: _reduce(theirs) for ours, theirs in {
-        "reduce_sum": "ReduceSum", "reduce_mean": "ReduceMean", "reduce_max": "ReduceMax",
-        "reduce_min": "ReduceMin", "reduce_prod": "ReduceProd", "reduce_l1": "ReduceL1",
-        "reduce_l2": "ReduceL2", "reduce_sum_square": "ReduceSumSquare",
-        "reduce_log_sum": "ReduceLogSum", "reduce_log_sum_exp": "ReduceLogSumExp",
-    }.items()},
+    **{library: _reduce(name) for name, library in REDUCTIONS.items()},
     "softmax": _softmax("Softmax"), "log_softmax": _softmax("LogSoftmax"),
-    "hardmax": _softmax("Hardmax"), "layer_norm": _layer_norm,
-    "batch_norm": _plain("BatchNormalization", epsilon="epsilon"),
-    "instance_norm": _plain("InstanceNormalization", epsilon="epsilon"),
-    "matmul": _matmul, "gemm": _gemm, "einsum": _plain("Einsum", equation="equation"),
-    "matmul_integer": _matmul_integer,
-    "dequantize": _dequantize, "quantize": _quantize,
+    "hardmax": _softmax("Hardmax"), "layer_norm": _layer_norm, "gemm": _gemm,
+    "matmul_integer": _matmul_integer, "dequantize": _dequantize, "quantize": _quantize,
     # views and other movement
-    "transpose": _transpose, "reshape": _shaped("Reshape", allowzero=1),
-    "flatten": _plain("Flatten", axis="axis"), "expand": _shaped("Expand"),
+    "reshape": _shaped("Reshape", allowzero=1), "expand": _shaped("Expand"),
     "squeeze": _axes("Squeeze"), "unsqueeze": _axes("Unsqueeze"), "slice": _slice,
-    "split": _split, "concat": _plain("Concat", axis="axis"), "tile": _tile, "pad": _pad,
+    "split": _split, "tile": _tile, "pad": _pad,
     "depth_to_space": _depth_to_space, "space_to_depth": _space_to_depth,
     # indices and sizes
-    "gather": _indexed(_plain("Gather", axis="axis")),
-    "gather_elements": _indexed(_plain("GatherElements", axis="axis")),
-    "gather_nd": _indexed(_plain("GatherND", batch_dims="batch_dims")),
-    "scatter_elements": _indexed(_scatter("ScatterElements")),
-    "scatter_nd": _indexed(_scatter("ScatterND")),
+    "gather": _indexed(_plain("Gather", "axis")),
+    "gather_elements": _indexed(_plain("GatherElements", "axis")),
+    "gather_nd": _indexed(_plain("GatherND", "batch_dims")),
+    "scatter_elements": _indexed(_plain("ScatterElements", "reduction", "axis")),
+    "scatter_nd": _indexed(_plain("ScatterND", "reduction")),
     "one_hot": _one_hot, "trilu": _trilu, "arg_max": _arg("ArgMax"), "arg_min": _arg("ArgMin"),
     "fill": _fill, "size_tensor": _size_tensor, "range": _range,
     **WINDOWS,

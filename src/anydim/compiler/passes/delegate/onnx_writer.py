@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DType
-from anydim.base.onnx_notation import ELEMENT_TYPES
+from anydim.base.dtypes import DTYPES, DType
+from anydim.base.onnx_notation import NUMBERS, type_name
 from anydim.compiler.graph.nodes import Graph, Node
 from anydim.compiler.graph.operator import operator
 from anydim.lang.tree import TensorType
 from anydim.sizes import Size, as_size
 
-CODES: Mapping[str, int] = {dtype.name: number for number, dtype in ELEMENT_TYPES.items()}
+OPSET = 21
+CODES: Mapping[str, int] = {dtype.name: number for dtype, number in NUMBERS.items()}
 _FAR = (1 << 63) - 1
 
 
@@ -94,9 +95,21 @@ class Call:
         return self.attributes[name]
 
     def add(self, name: str, inputs: Iterable[str] | None = None, **more: Any) -> None:
-        """Add the ONNX node that makes the results."""
-        given = self.inputs if inputs is None else inputs
+        """Add the ONNX node that makes the results; Refused if ONNX lacks it for their types."""
+        given = list(self.inputs if inputs is None else inputs)
+        self._check_types(name, given)
         self.writer.add(name, given, self.outputs, **more)
+
+    def _check_types(self, name: str, inputs: Sequence[str]) -> None:
+        formals = self.writer.onnx.defs.get_schema(name, OPSET).inputs
+        kinds = dict(zip(filter(None, self.inputs), self.kinds))
+        for number, value in enumerate(inputs):
+            if value not in kinds:
+                continue
+            dtype = kinds[value].dtype
+            formal = formals[min(number, len(formals) - 1)]  # the last one may be variadic
+            if f"tensor({type_name(CODES.get(dtype.name, 0))})" not in formal.types:
+                raise Refused(f"ONNX has no {name} of {dtype}")
 
     def made(self, name: str, *inputs: str, **more: Any) -> str:
         """Add an intermediate node; return its result."""
@@ -133,5 +146,4 @@ def tensor(onnx: Any, name: str, array: numpy.ndarray) -> Any:
 
 def _bytes(name: str) -> int:
     """Bytes of an element in ONNX; 0 if elements are smaller than a byte."""
-    bits = {number: dtype.bits for number, dtype in ELEMENT_TYPES.items()}[CODES[name]]
-    return 1 if name == "bool" else bits // 8
+    return 1 if name == "bool" else DTYPES[name].bits // 8

@@ -13,7 +13,7 @@ from anydim.compiler.frontends.onnx.microsoft.record import FLOATS, Row, require
 from anydim.compiler.frontends.onnx.operators import resize, sampling
 from anydim.compiler.frontends.onnx.operators import shapes as standard
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.compiler.frontends.onnx.operators.table import same
+from anydim.compiler.frontends.onnx.operators.table import gather_nd, same
 from anydim.sizes import as_size
 
 _ANY = (*FLOATS, "int64", "int32", "bool")
@@ -123,7 +123,7 @@ ROWS: dict[str, Row] = {
         convolution_transpose, "X W Pads? B? -> Y", auto_pad="NOTSET", dilations=(int,), group=1,
         kernel_shape=(int,), output_padding=(int,), strides=(int,)),
     "ExpandDims": row(expand_dims, "X axis -> Y", types=_ANY),
-    "GatherND": row(same("gather_nd", 2), "data indices -> output", types=_ANY),
+    "GatherND": row(gather_nd, "data indices -> output", types=_ANY),
     "GridSample": row(sampling.grid_sample, "X Grid -> Y", align_corners=0, mode="bilinear",
                       padding_mode="zeros"),
     "Inverse": row(same("inverse", 1), "X -> Y", types=FLOATS[:3]),

@@ -40,28 +40,25 @@ from anydim.compiler.frontends.onnx.operators.ml import columns, keys, linear, t
 from anydim.compiler.frontends.onnx.operators.recurrent import recurrent
 from anydim.compiler.frontends.onnx.operators.scatter import scatter, tensor_scatter
 from anydim.compiler.frontends.onnx.values.held import Known
+from anydim.compiler.ops.onnx_names import BINARY, COUNTERPARTS, REDUCTIONS
 
 Build: TypeAlias = "Callable[[OnnxNode], Result | Sequence[Result] | None]"
 
 
-def same(name: str, inputs: int, **renamed: str) -> Build:
-    """The library's operator of this name; `renamed` maps its attributes to ONNX's."""
+def same(name: str, inputs: int, *attributes: str) -> Build:
+    """The library's operator of this name, with attributes that have the same names in ONNX."""
 
     def build(call: OnnxNode) -> Result:
-        attributes = {own: call.attribute(theirs) for own, theirs in renamed.items()}
-        attributes = {own: value for own, value in attributes.items() if value is not None}
-        return call.emit(name, *(call.input(i) for i in range(inputs)), **attributes)
+        given = {own: call.attribute(own) for own in attributes}
+        given = {own: value for own, value in given.items() if value is not None}
+        return call.emit(name, *(call.input(i) for i in range(inputs)), **given)
 
     return build
 
 
 def binary(name: str) -> Build:
     """Two inputs that broadcast."""
-
-    def build(call: OnnxNode) -> Result:
-        return call.binary(name)
-
-    return build
+    return lambda call: call.binary(name)
 
 
 def prelu(call: OnnxNode) -> Result:
@@ -92,7 +89,7 @@ def mean(call: OnnxNode) -> Result:
 
 def gather_nd(call: OnnxNode) -> Result | Sequence[Result] | None:
     call.inputs = (call.inputs[0], call.with_constant_end(1))  # the end decides the rank
-    return same("gather_nd", 2, batch_dims="batch_dims")(call)
+    return same("gather_nd", 2, "batch_dims")(call)
 
 
 def clip(call: OnnxNode) -> Result:
@@ -200,32 +197,10 @@ def einsum(call: OnnxNode) -> Result:
     return call.emit("einsum", *inputs, equation=call.attribute("equation"))
 
 
-_UNARY = {
-    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh",
-    "Atan": "atan", "Atanh": "atanh", "BitwiseNot": "bit_not", "Ceil": "ceil", "Cos": "cos",
-    "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "HardSwish": "hard_swish",
-    "Log": "log", "Mish": "mish", "Neg": "neg", "Not": "logical_not",
-    "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid",
-    "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign",
-    "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
-}  # fmt: skip
-_BINARY = {
-    "Add": "add", "And": "logical_and", "BitwiseAnd": "bit_and", "BitwiseOr": "bit_or",
-    "BitwiseXor": "bit_xor", "Equal": "equal", "Greater": "greater",
-    "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
-    "MatMul": "matmul", "Mul": "mul", "Or": "logical_or", "Sub": "sub", "Xor": "logical_xor",
-}  # fmt: skip
-_REDUCTIONS = {
-    "ReduceL1": "reduce_l1", "ReduceL2": "reduce_l2", "ReduceLogSum": "reduce_log_sum",
-    "ReduceLogSumExp": "reduce_log_sum_exp", "ReduceMax": "reduce_max",
-    "ReduceMean": "reduce_mean", "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod",
-    "ReduceSumSquare": "reduce_sum_square",
-}  # fmt: skip
-
 OPERATORS: dict[str, Build] = {
-    **{theirs: same(ours, 1) for theirs, ours in _UNARY.items()},
-    **{theirs: binary(ours) for theirs, ours in _BINARY.items()},
-    **{theirs: reduction(ours, 18) for theirs, ours in _REDUCTIONS.items()},
+    **{name: same(of.library, of.inputs, *of.attributes) for name, of in COUNTERPARTS.items()},
+    **{name: binary(library) for name, library in BINARY.items()},
+    **{name: reduction(library, 18) for name, library in REDUCTIONS.items()},
     "ReduceSum": reduction("reduce_sum", 13),
     "AffineGrid": sampling.affine_grid,
     "ArgMax": along.arg_reduction("arg_max"),
@@ -239,7 +214,6 @@ OPERATORS: dict[str, Build] = {
     "BlackmanWindow": signals.window(0.42, 0.5, 0.08),
     "Cast": quantised.cast,
     "CastLike": quantised.cast_like,
-    "Celu": same("celu", 1, alpha="alpha"),
     "Clip": clip,
     "Col2Im": along.columns_to_image,
     "Compress": counting.compressed,
@@ -254,19 +228,15 @@ OPERATORS: dict[str, Build] = {
     "CumSum": along.cumulative("cum_sum"),
     "DFT": signals.fourier_transform,
     "DeformConv": sampling.deformable_convolution,
-    "Det": same("det", 1),
     "DepthToSpace": along.depth_to_space,
     "DequantizeLinear": quantised.dequantize,
     "Dropout": randoms.dropout,
     "DynamicQuantizeLinear": quantised.dynamic_quantize,
     "Einsum": einsum,
-    "Elu": same("elu", 1, alpha="alpha"),
     "Expand": shapes.expand,
     "EyeLike": along.eye_like,
     "Flatten": shapes.flatten,
     "GRU": recurrent("gru"),
-    "Gather": same("gather", 2, axis="axis"),
-    "GatherElements": same("gather_elements", 2, axis="axis"),
     "GatherND": gather_nd,
     "Gelu": gelu,
     "Gemm": whole_numbers.gemm,
@@ -276,17 +246,14 @@ OPERATORS: dict[str, Build] = {
     "GridSample": sampling.grid_sample,
     "HammingWindow": signals.window(25 / 46, 21 / 46, 0.0),
     "HannWindow": signals.window(0.5, 0.5, 0.0),
-    "HardSigmoid": same("hard_sigmoid", 1, alpha="alpha", beta="beta"),
     "Hardmax": along.hardmax,
     "Identity": identity,
     "If": if_,
-    "InstanceNormalization": same("instance_norm", 3, epsilon="epsilon"),
     "IsInf": whole_numbers.is_inf,
     "IsNaN": whole_numbers.is_nan,
     "LRN": along.local_response,
     "LSTM": recurrent("lstm"),
     "LayerNormalization": norms.layer_norm,
-    "LeakyRelu": same("leaky_relu", 1, alpha="alpha"),
     "LogSoftmax": softmax("log_softmax"),
     "Loop": loop_scan.loop,
     "LpNormalization": along.lp_normalization,
@@ -330,7 +297,6 @@ OPERATORS: dict[str, Build] = {
     "Scatter": scatter("scatter_elements"),
     "ScatterElements": scatter("scatter_elements"),
     "ScatterND": scatter("scatter_nd"),
-    "Selu": same("selu", 1, alpha="alpha", gamma="gamma"),
     "SequenceAt": sequences.at,
     "SequenceConstruct": sequences.construct,
     "SequenceEmpty": sequences.empty,
@@ -348,18 +314,14 @@ OPERATORS: dict[str, Build] = {
     "SplitToSequence": sequences.split_to,
     "Squeeze": shapes.squeeze,
     "Sum": chain("add"),
-    "Swish": same("swish", 1, alpha="alpha"),
     "TfIdfVectorizer": tables.tf_idf,
     "TensorScatter": tensor_scatter,
-    "ThresholdedRelu": same("thresholded_relu", 1, alpha="alpha"),
     "Tile": shapes.tile,
     "TopK": counting.top_k,
-    "Transpose": same("transpose", 1, perm="perm"),
     "Trilu": shapes.trilu,
     "Unique": counting.unique_elements,
     "Unsqueeze": shapes.unsqueeze,
     "Upsample": resizing.resize,
-    "Where": same("where", 3),
     "ai.onnx.ml.ArrayFeatureExtractor": columns.array_feature_extractor,
     "ai.onnx.ml.Binarizer": columns.binarizer,
     "ai.onnx.ml.FeatureVectorizer": columns.feature_vectorizer,
