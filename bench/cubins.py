@@ -17,7 +17,7 @@ from functools import cache
 
 from anydim.base.records import dataclass
 from anydim.compiler.kernels.launch import TF32
-from anydim.compiler.pipeline import Compiled, compile_source
+from anydim.compiler.pipeline import Compiled, run_pipeline
 from anydim.compiler.targets.cuda.nvrtc import Resources, nvrtc
 from anydim.compiler.targets.targets import CUDA, target
 from bench.opencl import WORK
@@ -40,7 +40,7 @@ class Made:
 @cache
 def compiled(model: str) -> Compiled:
     """A model for the host, which can be lowered for other targets."""
-    return compile_source(WORK[model].source(), None, 1, lambda *_: None)
+    return run_pipeline(WORK[model].source(), None, 1, lambda *_: None)
 
 
 def cubins(model: str, architecture: str) -> Iterator[Made]:

@@ -14,7 +14,7 @@ from anydim.compiler.kernels.matmul.contraction_micro_kernels import contraction
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import bytes_library
 from anydim.compiler.kernels.matmul.register_tile import Tile
 from anydim.compiler.native.build import prepare
-from anydim.compiler.pipeline import compile_source
+from anydim.compiler.pipeline import run_pipeline
 from anydim.compiler.targets.processor import describe_processor, every_name
 from anydim.compiler.targets.targets import target
 from release import shipped
@@ -31,7 +31,7 @@ def net() -> ad.Builder:
 
 def modules(level: str) -> dict[str, str]:
     """The processors that the modules of `net` are compiled for."""
-    compiled = compile_source(net(), None, 1, lambda *progress: None)
+    compiled = run_pipeline(net(), None, 1, lambda *progress: None)
     code = target("llvm", level)
     sources = prepare(compiled.again(code, 1).made, code).sources
     return {n: "" if s.processor is None else s.processor.name for n, s in sources.items()}

@@ -18,8 +18,7 @@ from onnx import TensorProto, helper
 import anydim as ad
 import anydim.ort as ort
 from anydim.api import program_cache
-from anydim.api.compile_options import Options
-from anydim.api.compile_request import Request
+from anydim.api.compile_options import Options, Request
 from anydim.base.errors import ArgumentError, OptionError
 from anydim.base.records import fields_of
 from anydim.cli import compiling

@@ -1,19 +1,25 @@
-"""What `anydim.compile` accepts besides the source, as one record."""
+"""What `anydim.compile` accepts, as one request: a source and its options; applied to a model.
+
+A request passes from `entry.py` to `compile_source.py`, which calls `compiler/pipeline.py`.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, field
+from dataclasses import KW_ONLY, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from anydim.base import settings
 from anydim.base.records import dataclass
 from anydim.base.user_values import absolute
+from anydim.compiler.variants.strategies import GENERIC, USUAL, Strategy, strategy_of
+from anydim.runtime.cores import available_cores
+from anydim.runtime.frames import Callers
 
 if TYPE_CHECKING:
-    from anydim.api.model import CompileProgress
+    from anydim.api.model import CompileProgress, Model
     from anydim.compiler.passes.options import KernelOptions
-    from anydim.compiler.variants.strategies import Strategy
     from anydim.runtime.devices.device import Device
     from anydim.runtime.devices.engines.engine import Engine
     from anydim.runtime.program.limits import MemoryLimit
@@ -96,3 +102,84 @@ def _absolute(operators: Any) -> Any:
     if isinstance(operators, Mapping):
         return {domain: _absolute(path) for domain, path in operators.items()}
     return [_absolute(path) for path in operators] if isinstance(operators, list) else operators
+
+
+@dataclass(frozen=True)
+class Request:
+    """A source and the options of its compilation.
+
+    `known` is the strategy that `options.strategy` resolves to on this machine.
+    """
+
+    source: Any
+    options: Options
+    known: Strategy
+
+    def changed(self, source: Any, **fields: Any) -> Request:
+        """A request for another source, with other values of some options."""
+        return replace(self, source=source, options=self.options.changed(**fields))
+
+    @property
+    def path(self) -> str | None:
+        """The path of a source file; None for a source in memory."""
+        named = isinstance(self.source, (str, os.PathLike))
+        return absolute(self.source) if named else None
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """Report progress to the callback, if any."""
+        if self.options.progress is not None:
+            self.options.progress(stage, done, total)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts of a compilation other than the program.
+
+    `expected` are bounds that sizes may exceed (`on_overflow="grow"`), `host_sites` is whether
+    launches on the host can have variants, `findings` are lines for the log.
+    """
+
+    expected: Mapping[str, int] = field(default_factory=dict)
+    host_sites: bool = False
+    findings: tuple[str, ...] = ()
+
+
+def strategy_here(given: Any) -> Strategy:
+    """The given strategy, or the configured one where it applies.
+
+    A strategy that compiles in the background is not a default on a single core, which it would
+    share with the calls. Raises OptionError.
+    """
+    if given is not None:
+        return strategy_of(given)
+    text = settings.strategy  # the default needs no parser
+    known = USUAL if text == settings.USUAL_STRATEGY else strategy_of(text)
+    alone = settings.forbid_compile or available_cores() < 2
+    return GENERIC if alone and known.background else known
+
+
+def apply_request(request: Request, model: Model, facts: Facts) -> None:
+    """Apply callers, limits, strategy and prepared sizes of a request to a model."""
+    model.executable.admit(Callers(request.options.arenas, request.options.wait))
+    model.executable.watched.expect(facts.expected)
+    if request.options.memory_limit is not None:
+        model.limit_memory(request.options.memory_limit)
+    served = request.known
+    model._formed = served if served.formed else GENERIC
+    model._has_host_sites = facts.host_sites
+    if request.options.strategy is None and not (served.formed or facts.host_sites):
+        served = GENERIC  # launches of devices have one variant each
+    apply_strategy(request, model, served)
+
+
+def apply_strategy(request: Request, model: Model, strategy: Strategy) -> None:
+    """Set the strategy, with variants for recorded sizes if a profile is given."""
+    given = request.options
+    model.serve_by(strategy, given.strategies)
+    if given.profile is not None:
+        model.prepare_recorded(
+            given.profile, given.profile_seconds, given.profile_mebibytes,
+            lambda done, launches, share: request.advance(
+                "variants for recorded sizes", done, launches
+            ),
+        )  # fmt: skip

@@ -1,4 +1,7 @@
-"""Compilation of a model from its source, without the program cache."""
+"""Compiles a request without the program cache: opens the source, and runs the pipeline on it.
+
+`build_model` gives the model that users call, `compile_program` the native code inside it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from anydim.api.compile_request import Facts, Request, applied, serve
+from anydim.api.compile_options import Facts, Request, apply_request, apply_strategy
 from anydim.api.model import Model
 from anydim.base import settings
 from anydim.base.errors import InternalError, OptionError, UserError
@@ -26,7 +29,7 @@ from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.graph.regions import FALLBACK
 from anydim.compiler.passes.options import PLAIN, KernelOptions
 from anydim.compiler.passes.program_form import Form
-from anydim.compiler.pipeline import Compiled, compile_source
+from anydim.compiler.pipeline import Compiled, run_pipeline
 from anydim.compiler.variants.strategies import GENERIC
 from anydim.runtime.executable import AbsentProgram
 from anydim.runtime.program.batches.map_arguments import joinable
@@ -44,8 +47,8 @@ if TYPE_CHECKING:
     from anydim.runtime.devices.engines.engine import Engine
 
 
-def prepared(request: Request) -> Prepared | None:
-    """What is compiled in place of the source of a request, if anything."""
+def prepare(request: Request) -> Prepared | None:
+    """The graph to compile in place of a torch program, and its options; None for other sources."""
     found = frontend_of(request.source).prepared(request.source, request.options)
     if found is None and request.options.dynamic_shapes is not None:
         raise OptionError(
@@ -55,34 +58,35 @@ def prepared(request: Request) -> Prepared | None:
     return found
 
 
-def built(request: Request) -> tuple[Model, Facts | None]:
-    """The model of a request, ready for calls, and the facts of its compilation.
+def build_model(request: Request) -> tuple[Model, Facts | None]:
+    """Compile the model of a request, ready for calls; returns it and facts to save with it.
 
-    None for models that cannot be saved: with strings, or compiled per call.
+    No facts for models that cannot be saved: with strings, or compiled per call.
     """
-    opened, read = _opened(request)
+    opened, read = _open_source(request)
     bounds, expected = _bounds(read)
-    variable, serving = _variable(opened, request)
+    variable, serving = _find_variations(opened, request)
     if request.options.ragged is not None and variable is not None:
         variable, serving = None, None  # one rank, and initializers as in the file
     if variable is not None and serving is not None and variable.open:
-        return _unranked(variable, serving), None
+        return _model_of_any_rank(variable, serving), None
     try:
-        made = compiled(read, bounds)
+        made = compile_program(read, bounds)
     except StringsInside as found:
         if request.options.ragged is not None:
             raise OptionError("ragged: the model has strings", "compile it without them") from None
-        strings = _around_strings(cut(found.opened), bounds, expected, request)
+        strings = _model_on_strings(cut(found.opened), bounds, expected, request)
         strings._varied = serving
         return strings, None
     made.tell()
+    origin = origin_of(request)
     model = Model(
         made.executable, partial(_reports, made), lambda: made, made.report, made.lists,
         request.options.target or settings.target, made.index_ranges,
-        partial(_itself, origin(request)),
+        lambda: origin,
     )  # fmt: skip
     facts = Facts(expected, bool(made.program.host_sites), tuple(findings(made.program)))
-    applied(request, model, facts)
+    apply_request(request, model, facts)
     model._varied = serving
     return model, facts if serving is None else None
 
@@ -95,29 +99,29 @@ def _reports(made: Compiled) -> ProgramReports:
     return ProgramReports(made.program, made.report.notes, mixing=mixing)
 
 
-def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compiled:
-    """Compile a request; raises StringsInside for a model with strings."""
-    given, request = request.options, _opened(request)[1]
-    may_fall_back = _fallback(given.fallback)
+def compile_program(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compiled:
+    """Compile the source of a request to native code; StringsInside for a model with strings."""
+    given, request = request.options, _open_source(request)[1]
+    falls_back = _may_fall_back(given.fallback)
     form = request.known.form()
-    placed, engines = _devices(request, form)
+    placed, engines = _open_devices(request, form)
     schedules = PLAIN if given.schedules is None else given.schedules
     if not isinstance(schedules, KernelOptions):
         raise OptionError(f"options is {short_repr(schedules)}, expected anydim's Options")
     limit = None if given.memory_limit is None else MemoryLimit.of(given.memory_limit)
     dims = _bounds(request)[0] if bounds is None else bounds
     build = partial(
-        compile_source, threads=given.threads, progress=request.advance, made_by=given.target,
+        run_pipeline, threads=given.threads, progress=request.advance, made_by=given.target,
         precision=given.precision, limit=limit, form=form, ragged=given.ragged,
     )  # fmt: skip
     try:
         return report_unexpected(build)(
             request.source, dims, options=schedules, operators=given.operators,
             devices=placed, placement=given.placement, engines=engines,
-            fallback=may_fall_back,
+            fallback=falls_back,
         )  # fmt: skip
     except InternalError as error:
-        whole = _elsewhere(request.source, dims, error) if may_fall_back else None
+        whole = _delegate_whole(request.source, dims, error) if falls_back else None
         if whole is None:
             raise
         said = f"{whole.name} runs on {FALLBACK}: a bug of anydim: {error.problem}"
@@ -125,13 +129,13 @@ def compiled(request: Request, bounds: Mapping[str, Dim] | None = None) -> Compi
         return build(whole, None)
 
 
-def _opened(request: Request) -> tuple[Opened | None, Request]:
+def _open_source(request: Request) -> tuple[Opened | None, Request]:
     """The decoded ONNX model of a request, if it is one, and the request for it."""
     opened = opened_source(request.source, request.options)
     return opened, request if opened is None else replace(request, source=opened)
 
 
-def _devices(
+def _open_devices(
     request: Request, form: Form
 ) -> tuple[dict[str, DeviceTarget], dict[str, str | Engine]]:  # fmt: skip
     """The devices of a request, opened, and its engines, by their names."""
@@ -149,7 +153,7 @@ def _devices(
     return targets.with_templates(placed, form.on_devices), engines
 
 
-def _elsewhere(source: Any, dims: Mapping[str, Dim], error: InternalError) -> Graph | None:
+def _delegate_whole(source: Any, dims: Mapping[str, Dim], error: InternalError) -> Graph | None:
     """A graph that delegates the whole model to onnxruntime; None if not possible."""
     try:
         return frontend_of(source).delegated(source, dims, error.problem)
@@ -157,13 +161,9 @@ def _elsewhere(source: Any, dims: Mapping[str, Dim], error: InternalError) -> Gr
         return None
 
 
-def origin(request: Request) -> Origin:
+def origin_of(request: Request) -> Origin:
     """The source for oracles: an ONNX model, or a definition with its attributes."""
     return frontend_of(request.source).origin(request.source)
-
-
-def _itself(known: Origin) -> Origin:
-    return known
 
 
 def graph_of(request: Request, model: Model) -> tuple[Graph, Any] | None:
@@ -187,8 +187,10 @@ def _bounds(request: Request) -> tuple[Mapping[str, Dim], Mapping[str, int]]:
     return expected_bounds(request.source, given_dims(given.dims), given.on_overflow)
 
 
-def _variable(opened: Opened | None, request: Request) -> tuple[Variable | None, Serving | None]:
-    """Variations of an ONNX model between calls, and their compiler; None if it has none."""
+def _find_variations(
+    opened: Opened | None, request: Request
+) -> tuple[Variable | None, Serving | None]:
+    """What calls may vary of an ONNX model, and the compiler of a variation; None if nothing."""
     if opened is None:
         return None, None
     known, bounds = ranked(opened, given_dims(request.options.dims))
@@ -197,7 +199,7 @@ def _variable(opened: Opened | None, request: Request) -> tuple[Variable | None,
         return variable, None
 
     def make(variation: Variation) -> CallableProgram:
-        return built(request.changed(varied(known, variation), dims=bounds))[0]
+        return build_model(request.changed(varied(known, variation), dims=bounds))[0]
 
     made: Variations[CallableProgram] = Variations(make)
 
@@ -213,19 +215,19 @@ def _variable(opened: Opened | None, request: Request) -> tuple[Variable | None,
     return variable, serving
 
 
-def _absent(*texts: str) -> Model:
+def _model_without_program(*texts: str) -> Model:
     """A model without a program; queries of one raise an OptionError of these texts."""
     absent: Any = AbsentProgram(*texts)
     return Model(absent, absent.refuse, absent.refuse)
 
 
-def _unranked(variable: Variable, serving: Serving) -> Model:
+def _model_of_any_rank(variable: Variable, serving: Serving) -> Model:
     """A model that is compiled at the first call, and again at the first call with other ranks.
 
     Queries of sizes, memory and kernels refer to the ranks of the first call.
     """
     first = variable.open[0]
-    model = _absent(
+    model = _model_without_program(
         f"{variable.name}: the rank of input '{first}' is not known before the first call",
         f"give the number of its axes: dims={{'{first}': 3}}, --dim {first}=3",
     )
@@ -233,30 +235,30 @@ def _unranked(variable: Variable, serving: Serving) -> Model:
     return model
 
 
-def _around_strings(
+def _model_on_strings(
     parts: StringParts, bounds: Mapping[str, Dim], expected: Mapping[str, int], request: Request
 ) -> Model:
-    """A string model whose numeric part, if any, is compiled by the request."""
+    """A model with strings; its numeric part, if any, is compiled by the request."""
     ports: Any = import_module("anydim.deploy.string_members").ports_of(parts)
     if parts.core is None:
         adapter = StringAdapter(parts.name, None, ports, parts.early, parts.late, parts)
         texts = f"{parts.name} has no native part: all of it is on strings", "it can be called"
-        return _absent(*texts)._adapted(adapter)
+        return _model_without_program(*texts)._adapted(adapter)
     inner = request.changed(
         parts.core, dims=own_dims(parts.core, bounds), strategy=GENERIC, strategies=None,
         profile=None, on_overflow="error",
     )  # fmt: skip
     inner = replace(inner, known=GENERIC)
-    core, _ = built(inner)
+    core, _ = build_model(inner)
     core.executable.watched.expect(expected)
     signature = core.executable.signature
     adapter = StringAdapter(parts.name, signature, ports, parts.early, parts.late, parts)
     model = core._adapted(adapter)
-    serve(request, model, request.known)
+    apply_strategy(request, model, request.known)
     return model
 
 
-def _fallback(given: str | None) -> bool:
+def _may_fall_back(given: str | None) -> bool:
     """Whether onnxruntime may run unsupported nodes; requires that it is installed."""
     if given is None:
         return False

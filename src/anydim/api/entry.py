@@ -1,4 +1,9 @@
-"""`anydim.compile`: loads the program from the program cache, or compiles it."""
+"""`anydim.compile`: loads the program from the program cache, or compiles it.
+
+compile            entry.py            arguments to a request; the program cache
+  build_model      compile_source.py   source to a model: variations, strings, devices, fallback
+    run_pipeline   compiler/pipeline.py   source to graph, passes, native code
+"""
 
 from __future__ import annotations
 
@@ -11,8 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from anydim.api import program_cache
-from anydim.api.compile_options import Options
-from anydim.api.compile_request import Facts, Request, applied, strategy_here
+from anydim.api.compile_options import Facts, Options, Request, apply_request, strategy_here
 from anydim.api.model import Model
 from anydim.api.program_cache import Entry
 from anydim.base import log, settings
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def gathered(function: Function) -> Function:
+def gather_options(function: Function) -> Function:
     """Decorate `compile`: call it with the source, and all other arguments as `Options`."""
 
     @wraps(function)
@@ -51,7 +55,7 @@ def gathered(function: Function) -> Function:
 
 @report_unexpected
 @public
-@gathered
+@gather_options
 def compile(
     source: Any,
     dims: Dims | Any = None,
@@ -161,14 +165,14 @@ def compile(
     request = Request(source, given, known)
     entry = program_cache.entry(request)
     if entry is None:
-        return _built(request)
-    found = None if entry.is_compiled_elsewhere() else _found(entry, request)
+        return _build_model(request)
+    found = None if entry.is_compiled_elsewhere() else _load_model(entry, request)
     if found is None:
         with entry.locked_entry():
-            found = _found(entry, request)
+            found = _load_model(entry, request)
             if found is None:
                 with reads_noted() as files:
-                    return _built(request, entry, files)
+                    return _build_model(request, entry, files)
     return found
 
 
@@ -187,11 +191,11 @@ def _options(dims: Any, options: Any, more: Mapping[str, Any]) -> Options:
     )
 
 
-def _built(
+def _build_model(
     request: Request, entry: Entry | None = None, files: Mapping[str, FileRead] | None = None
 ) -> Model:
     """Compile a model, and store it on disk at `entry`."""
-    prepared = _compiler().prepared(request)
+    prepared = _compiler().prepare(request)
     if prepared is not None:
         made = compile(prepared.graph, options=prepared.options)
         if prepared.complex_names or prepared.written or prepared.structure is not None:
@@ -201,7 +205,7 @@ def _built(
                 prepared.written, made.lists, prepared.structure,
             ))  # fmt: skip
         return made if prepared.around is None else prepared.around(made)
-    model, facts = _compiler().built(request)
+    model, facts = _compiler().build_model(request)
     if entry is not None and facts is not None:
         save = partial(model._write, names=("native",), tell=request.advance)
         bytes = model.executable.constant_bytes
@@ -212,10 +216,10 @@ def _built(
             model.executable.dismiss()
             del model, save  # graphs, kernels and weights
             trim_system()
-            found = _found(entry, request, report)
-            return found or _built(request)  # it was removed meanwhile
-    _log(model.name, facts)
-    model._made = _again(request, model)
+            found = _load_model(entry, request, report)
+            return found or _build_model(request)  # it was removed meanwhile
+    _log_findings(model.name, facts)
+    model._made = _compile_again(request, model)
     return model
 
 
@@ -224,8 +228,11 @@ def _is_lasting(request: Request) -> bool:
     return request.path is not None or isinstance(request.source, bytes)
 
 
-def _found(entry: Entry, request: Request, made: CompileReport | None = None) -> Model | None:
-    """Load the model of a stored program, if any; `made` is the report of its compilation."""
+def _load_model(entry: Entry, request: Request, made: CompileReport | None = None) -> Model | None:
+    """Load the model of a stored program, None if there is none.
+
+    `made` is the report of its compilation, if this process compiled it.
+    """
     known = entry.find()
     if known is None:
         return None
@@ -234,7 +241,7 @@ def _found(entry: Entry, request: Request, made: CompileReport | None = None) ->
     @cache
     def compiled() -> Compiled:
         entry.check_unchanged()
-        made: Compiled = _compiler().compiled(request)
+        made: Compiled = _compiler().compile_program(request)
         return made
 
     report = replace(
@@ -244,19 +251,19 @@ def _found(entry: Entry, request: Request, made: CompileReport | None = None) ->
     )
     model = Model(
         found.executable, lambda: found.story, compiled, report, found.lists,
-        origin=lambda: _compiler().origin(request),
+        origin=lambda: _compiler().origin_of(request),
         kept=None if found.variants() else found.container,  # with generic kernels only
     )  # fmt: skip
-    applied(request, model, facts)
-    model._made = _again(request)
+    apply_request(request, model, facts)
+    model._made = _compile_again(request)
     if made is None:
         log.info("%s: loaded its program from the cache; %.3f s", model.name, seconds)
         request.advance("done", 1, 1)
-    _log(model.name, facts)
+    _log_findings(model.name, facts)
     return model
 
 
-def _log(name: str, facts: Facts | None) -> None:
+def _log_findings(name: str, facts: Facts | None) -> None:
     for line in facts.findings if facts is not None else ():
         log.warning("%s: %s", name, line)
 
@@ -273,7 +280,7 @@ def _compiler() -> Any:
     return made
 
 
-def _again(request: Request, model: Model | None = None) -> Callable[[], Model]:
+def _compile_again(request: Request, model: Model | None = None) -> Callable[[], Model]:
     """A function to compile the same in another process, from the path or else the graph."""
     options = request.options.as_picklable()
     if request.path is not None:

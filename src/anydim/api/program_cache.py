@@ -27,7 +27,7 @@ from dataclasses import astuple
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from anydim.api.compile_request import Facts, Request
+from anydim.api.compile_options import Facts, Request
 from anydim.base import settings
 from anydim.base.cache import DiskCache, disk_cache, key_of, package_version
 from anydim.base.cache_folder import is_there, keep, limits_text, saved_to, used

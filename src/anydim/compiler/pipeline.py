@@ -233,7 +233,7 @@ class Compiled:
 
 
 @collector_paused(lasting=True)
-def compile_source(
+def run_pipeline(
     source: Any, dims: Mapping[str, Dim] | None, threads: int | str, progress: Progress,
     options: KernelOptions = PLAIN, operators: Any = None, precision: str | None = None,
     made_by: str | None = None, limit: MemoryLimit | None = None, form: Form = PLAIN_FORM,
@@ -270,7 +270,7 @@ def compile_source(
     taken: Mapping[str, Engine] = {}
     if devices or engines or placement is not None or _names_devices(graph):
         placing = import_module("anydim.compiler.device_placement")
-        probe = partial(compile_source, dims=None, threads=threads, progress=_silent)
+        probe = partial(run_pipeline, dims=None, threads=threads, progress=_silent)
         tried = partial(probe, options=options, made_by=made_by, form=form, engines=engines)
         given = (placement, devices or {}, engines or {}, threads, f"{options}")
         request = placing.PlacementRequest(*given)

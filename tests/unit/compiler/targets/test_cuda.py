@@ -15,7 +15,7 @@ import anydim as ad
 from anydim.base import settings
 from anydim.base.dtypes import DType, bfloat16, float16, float32
 from anydim.base.errors import OptionError
-from anydim.compiler.pipeline import compile_source
+from anydim.compiler.pipeline import run_pipeline
 from anydim.compiler.targets.cuda.nvrtc import nvrtc
 from anydim.compiler.targets.target import Target
 from anydim.compiler.targets.targets import target
@@ -203,7 +203,7 @@ def test_attention_in_tiles(depth: int, on_host: None) -> None:
 
 def chosen_for(dtype: DType, architecture: str) -> set[str]:
     """The schedules of the product on an architecture."""
-    compiled = compile_source(product(dtype).graph(), None, 1, lambda *_: None)
+    compiled = run_pipeline(product(dtype).graph(), None, 1, lambda *_: None)
     launches = compiled.again(target("cuda", architecture), 1).launches
     return {launch.launch.schedule.split("(")[0] for launch in launches}
 
@@ -217,7 +217,7 @@ def test_float32_stays_float32_unless_tf32_is_allowed() -> None:
 
 
 def cubins(graph: ad.Builder, code: Target) -> list[bytes]:
-    compiled = compile_source(graph.graph(), None, 1, lambda *_: None)
+    compiled = run_pipeline(graph.graph(), None, 1, lambda *_: None)
     kernels = compiled.again(code, 1).made.kernels
     objects = code.compile(code.sources(kernels.values(), code.processor)).code
     assert set(objects) == set(kernels)

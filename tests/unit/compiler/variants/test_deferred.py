@@ -12,7 +12,7 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.api import compile_request as models
+from anydim.api import compile_options as models
 from anydim.base import settings
 from anydim.compiler.variants import deferred
 from tests.unit.compiler.variants.models import Here, depthwise, here, image

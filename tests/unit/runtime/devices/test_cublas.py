@@ -13,7 +13,7 @@ import pytest
 import anydim as ad
 from anydim.base.dtypes import DType, bfloat16, float16, float32, float64
 from anydim.compiler.kernels.gpu import library_matmul
-from anydim.compiler.pipeline import compile_source
+from anydim.compiler.pipeline import run_pipeline
 from anydim.compiler.targets.device_targets import placed_devices, with_templates
 from anydim.runtime.devices.cublas import Cublas, CublasError, cublas
 from anydim.runtime.devices.cuda import CudaDevice, Library
@@ -118,7 +118,7 @@ def test_a_library_may_round_where_that_is_allowed(
     opened = placed_devices({"accel": installed[1]})["accel"]
     asked_for = with_templates({"accel": opened}, {"cuda": (library_matmul.TEMPLATE,)})["accel"]
     for each, name in ((asked_for, "float32"), (asked_for.rounding(), "tf32")):
-        compiled = compile_source(g.graph(), None, 1, lambda *_: None)
+        compiled = run_pipeline(g.graph(), None, 1, lambda *_: None)
         (launch,) = compiled.again(each.target, 1).launches
         assert launch.launch.kernel.name.startswith(f"cublas_{name}_float32_")
 
