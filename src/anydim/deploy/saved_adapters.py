@@ -121,7 +121,7 @@ def _part(container: Container, name: str, part: str, saved: SavedSteps | None) 
         return steps_of(name, saved)
     data = bytes(container.verify_member(onnx_member(part)))
     try:
-        evaluated = import_module("anydim.compiler.frontends.onnx.file.evaluated").evaluated
+        evaluated = import_module("anydim.compiler.frontends.onnx.file.strings").saved_part
     except ModuleNotFoundError as error:
         raise missing_module(f"{name}, whose operators on strings numpy lacks,", error) from error
     made: Part = evaluated(data, name, container.fail)

@@ -73,9 +73,7 @@ def _graph(opened: Opened, dims: Mapping[str, Dim], operators: Operators, fallba
     inputs = Inputs(names)
     inputs.read(proto, dims)
     names.run(proto.node, [value.name for value in proto.output])
-    outputs: dict[str, Held] = {}
-    for value in proto.output:
-        outputs[value.name] = _output(names, value.name)
+    outputs = {value.name: names.result(value.name) for value in proto.output}
     if not model.failures:
         results = _Outputs(names)
         for name, held in outputs.items():
@@ -101,24 +99,11 @@ def import_foreign(source: Any, dims: Mapping[str, Dim], why: str) -> Graph:
     inputs = Inputs(names)
     inputs.read(opened.proto.graph, dims)
     try:
-        add_foreign_model = import_module(
-            "anydim.compiler.frontends.onnx.graphs.foreign"
-        ).add_foreign_model
-
-        results = add_foreign_model(names, opened, inputs.values, why)
+        foreign = import_module("anydim.compiler.frontends.onnx.graphs.foreign")
+        results: list[str] = foreign.add_foreign_model(names, opened, inputs.values, why)
     except Unsupported as reason:
         raise ModelError(f"{opened.name} does not run on onnxruntime: {reason}") from None
     return names.emitter.graph(opened.proto.graph.name or opened.name, inputs.values, results)
-
-
-def _output(names: Names, name: str) -> Held:
-    try:
-        held = names.lookup(name)
-    except KeyError:
-        held = None
-    if held is None:
-        raise ModelError(f"{names.model.name}: output '{name}' is never computed")
-    return held
 
 
 _ALLOW = "fallback='onnxruntime' lets onnxruntime run them, where it can"

@@ -20,7 +20,12 @@ Row = Callable[[Call], None]
 
 def _plain(name: str, *attributes: str) -> Row:
     """The operator of ONNX of this name, with attributes that the library has, too."""
-    return lambda call: call.add(name, **{own: _number(call[own]) for own in attributes})
+
+    def row(call: Call) -> None:
+        given: dict[str, Any] = {own: _number(call[own]) for own in attributes}
+        call.add(name, **given)
+
+    return row
 
 
 def _indexed(row: Row) -> Row:

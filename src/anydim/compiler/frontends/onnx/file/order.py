@@ -15,13 +15,14 @@ def names_made(nodes: Iterable[Any]) -> list[str]:
 
 
 def names_read(nodes: Iterable[Any]) -> list[str]:
-    """The values that nodes read, including captures of their subgraphs."""
+    """The values that nodes read, with those that their subgraphs read from outside."""
     found: list[str] = []
     for node in nodes:
         found += filter(None, node.input)
         for body in _bodies(node):
             own = {*names_made(body.node), *_given(body)}
-            found += [name for name in names_read(body.node) if name not in own]
+            read = (*names_read(body.node), *(value.name for value in body.output))
+            found += [name for name in read if name not in own]
     return found
 
 
@@ -85,4 +86,6 @@ def _given(graph: Any) -> Iterator[str]:
 
 
 def _bodies(node: Any) -> list[Any]:
-    return [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    """The subgraphs of a node."""
+    single = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+    return single + [graph for attribute in node.attribute for graph in attribute.graphs]

@@ -15,8 +15,7 @@ from anydim.base.errors import InputError, ModelError, UserError
 from anydim.base.records import dataclass
 from anydim.base.user_values import short_repr
 from anydim.compiler.frontends.onnx.file.data_folder import FOLLOW, DataFolder
-from anydim.compiler.frontends.onnx.file.mapped import mapped
-from anydim.compiler.frontends.onnx.file.marks import no_model
+from anydim.compiler.frontends.onnx.file.mapped import mapped, no_model
 from anydim.compiler.frontends.onnx.file.order import ordered
 from anydim.compiler.frontends.onnx.file.sparse import densified
 from anydim.compiler.frontends.onnx.file.wire import Span, without_weights

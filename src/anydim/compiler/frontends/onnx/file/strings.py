@@ -11,7 +11,7 @@ Unsupported.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -320,6 +320,17 @@ def _known(node: Any, versions: Mapping[str, int]) -> bool:
     except onnx.defs.SchemaError:
         return False
     return True
+
+
+def saved_part(data: bytes, name: str, fail: Callable[[str], Exception]) -> HostPart:
+    """The part in the bytes of a saved ModelProto; raises `fail(problem)` for other bytes."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        return HostPart(onnx.ModelProto.FromString(data), name)
+    except DecodeError:
+        raise fail("its part on strings is no ONNX model") from None
 
 
 def reader_of(kind: Any) -> str:

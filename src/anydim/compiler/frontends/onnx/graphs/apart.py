@@ -12,8 +12,10 @@ model that remain different leave the branches as their elements and their shape
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
+
+from anydim.compiler.frontends.onnx.file.order import names_read
 
 BRANCHES = {"then_branch": True, "else_branch": False}
 _BOOL, _INT64 = 9, 7  # TensorProto.DataType
@@ -39,7 +41,7 @@ def follow_of(
     tail = [remaining[index][1] for index in moved]
     before = [remaining[index] for index in range(moved[-1]) if index not in moved]
     after = list(remaining[moved[-1] + 1 :])
-    read = {*results, *(name for _, node in (*before, *after) for name in read_by(node))}
+    read = {*results, *(name for name in names_read(node for _, node in (*before, *after)))}
     own = type(proto)()
     own.CopyFrom(proto)
     own.name = name
@@ -87,7 +89,7 @@ def _dependent(proto: Any, nodes: Sequence[Any]) -> list[int]:
     """The indices of nodes that depend on a result of an If."""
     made, indices = set(proto.output), []
     for index, node in enumerate(nodes):
-        if made & set(read_by(node)):
+        if made & set(names_read([node])):
             made.update(node.output)
             indices.append(index)
     return indices
@@ -114,13 +116,3 @@ def _extend(
     del graph.output[:]
     for name in results:
         graph.output.add().name = name
-
-
-def read_by(node: Any) -> Iterator[str]:
-    """The names that a node reads, including those of its subgraphs."""
-    yield from (name for name in node.input if name)
-    for attribute in node.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            for inner in graph.node:
-                yield from read_by(inner)
-            yield from (value.name for value in graph.output)

@@ -15,6 +15,7 @@ import numpy
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import DeviceError, UserError
 from anydim.base.onnx_notation import NUMBERS
+from anydim.compiler.frontends.onnx.file.order import names_read
 from anydim.compiler.frontends.onnx.file.reading import Opened
 from anydim.compiler.frontends.onnx.file.schema import schema_of
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported, is_external, read_tensor
@@ -31,7 +32,6 @@ from anydim.runtime.devices.engines.table import open_engine
 from anydim.sizes import Size, as_size
 
 _TRIED = (2, 1, 3)  # sizes of open dims in the runs that determine ranks
-_DEEPEST = 64
 IR_VERSION = 10
 
 
@@ -41,7 +41,7 @@ def add_foreign_node(names: Names, proto: Any, label: str, why: str) -> None:
     Raises Unsupported if onnxruntime cannot run it either.
     """
     whole = resolve_references(proto, names.attributes)
-    given = {name: _value(names, name) for name in dict.fromkeys(_read(whole))}
+    given = {name: _value(names, name) for name in dict.fromkeys(names_read([whole]))}
     model = _Model(names, whole, given)
     kinds = model.kinds(label)
     values = [names.value_name(name) for name in model.outputs]
@@ -256,20 +256,6 @@ def _known(emitter: Any, value: str) -> numpy.ndarray | None:
         return None
     array: numpy.ndarray = emitter.known[value].array
     return array
-
-
-def _read(proto: Any, depth: int = 0) -> Iterator[str]:
-    """The outer values that a node and its subgraphs read."""
-    if depth > _DEEPEST:
-        raise Unsupported("subgraphs that are nested too deeply")
-    yield from filter(None, proto.input)
-    for attribute in proto.attribute:
-        for graph in (attribute.g, *attribute.graphs):
-            own = {value.name for value in (*graph.input, *graph.initializer)}
-            for node in graph.node:
-                yield from (name for name in _read(node, depth + 1) if name not in own)
-                own.update(node.output)
-            yield from (value.name for value in graph.output if value.name not in own)
 
 
 def _dtype(name: str, inferred: InferredResult) -> DType:

@@ -66,29 +66,11 @@ def _key(domain: str, name: str, overload: str) -> tuple[str, str, str]:
     return ("" if domain == "ai.onnx" else domain), name, overload
 
 
-def is_called(
-    function: Function, functions: Functions, emitter: Emitter, inputs: Sequence[Held | None]
-) -> bool:
+def is_called(names: Any, function: Function, inputs: Sequence[Held | None]) -> bool:
     """Whether a function becomes a graph: it is large, and its inputs are tensors of data only."""
-    if count_nodes(function.proto.node, functions, SMALLEST_CALLED) < SMALLEST_CALLED:
+    if count_nodes(function, names.model.functions, names.model.expansions) < SMALLEST_CALLED:
         return False
-    return all(isinstance(held, str) and held not in emitter.known for held in inputs)
-
-
-def count_nodes(nodes: Any, functions: Functions, limit: int) -> int:
-    """The number of nodes, including those of called functions, up to `limit`."""
-    total = 0
-    for node in nodes:
-        total += 1
-        inner = find(functions, node)
-        parts = [inner.proto.node] if inner is not None else []
-        parts += [attribute.g.node for attribute in node.attribute if attribute.HasField("g")]
-        for part in parts:
-            if total < limit:
-                total += count_nodes(part, functions, limit - total)
-        if total >= limit:
-            break
-    return total
+    return all(isinstance(held, str) and held not in names.emitter.known for held in inputs)
 
 
 def check_expansion(model: Any, function: Function, label: str) -> None:
@@ -97,7 +79,7 @@ def check_expansion(model: Any, function: Function, label: str) -> None:
     A few functions that call each other twice can expand beyond any memory.
     """
     limit = settings.most_nodes
-    count = _expanded(function, model.functions, model.expansions, 0)
+    count = count_nodes(function, model.functions, model.expansions)
     if count > limit:
         raise ModelError(
             f"{model.name}, node '{label}': function '{function.proto.name}' and those that it"
@@ -106,8 +88,10 @@ def check_expansion(model: Any, function: Function, label: str) -> None:
         )
 
 
-def _expanded(function: Function, functions: Functions, known: dict[int, int], depth: int) -> int:
-    """The node count of an expanded call; recursion counts to the depth that is followed."""
+def count_nodes(
+    function: Function, functions: Functions, known: dict[int, int], depth: int = 0
+) -> int:
+    """The nodes of a function with those that it calls; recursion counts to the depth followed."""
     if id(function) not in known:
         known[id(function)] = 0
         total = 0
@@ -117,7 +101,7 @@ def _expanded(function: Function, functions: Functions, known: dict[int, int], d
                 inner = find(functions, node)
                 total += 1
                 if inner is not None and depth < DEEPEST:
-                    total += _expanded(inner, functions, known, depth + 1)
+                    total += count_nodes(inner, functions, known, depth + 1)
                 pending += [a.g.node for a in node.attribute if a.HasField("g")]
         known[id(function)] = total
     return known[id(function)]
@@ -134,7 +118,7 @@ def call_function(names: Any, function: Function, label: str, call: OnnxNode) ->
         raise Unsupported("functions call each other without end")
     names.model.depth += 1
     try:
-        if not is_called(function, names.model.functions, names.emitter, call.inputs):
+        if not is_called(names, function, call.inputs):
             return expand(names, function, call.attributes, label, call)
         values = [held for held in call.inputs if isinstance(held, str)]
         node, results = _call_node(names, function, call.attributes, label, values)

@@ -21,22 +21,19 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class NodeScope:
-    """The context of a node, for the rows of operators with subgraphs."""
+    """The context of a node (`operators.call.Scope`), for the rows of operators with subgraphs."""
 
     names: Names
     label: str
 
     @property
     def folder(self) -> DataFolder | None:
-        """The folder of the model's external data; None for a model in memory."""
         return self.names.model.folder
 
     def body(self, proto: Any) -> Body:
-        """A graph for a subgraph of the node."""
         return Body(self.names, proto, self.label)
 
     def inline(self, proto: Any, held: Mapping[str, Held] | None = None) -> list[Held]:
-        """The outputs of a subgraph that is inlined into this graph; its inputs are `held`."""
         inner = self.names.within(self.names.emitter, self.label, self.label)
         inner.check(proto)
         inner.held.update(held or {})
@@ -44,16 +41,13 @@ class NodeScope:
 
     @property
     def is_apart(self) -> bool:
-        """Whether nodes after this one were moved into its branches."""
         return self.label in self.names.apart
 
     @property
     def may_decide_ranks(self) -> bool:
-        """Whether result vectors of different lengths may still be used as shapes."""
         return self.label not in self.names.settled
 
     def tried(self, body: Body) -> tuple[list[Held] | None, list[Any]]:
-        """The results of a subgraph; without them, the failures of its nodes."""
         before = self.mark()
         try:
             return body.run(), []
@@ -63,12 +57,10 @@ class NodeScope:
             return None, failures
 
     def refuse(self, failures: Sequence[Any]) -> NoReturn:
-        """Record failures of nodes in subgraphs."""
         self.names.model.failures.extend(failures)
         raise Failed
 
     def mark(self) -> tuple[int, set[str]]:
-        """The state that `reset` restores before a subgraph is imported again."""
         return len(self.names.model.failures), set(self.names.model.dims)
 
     def reset(self, mark: tuple[int, set[str]]) -> None:
@@ -103,7 +95,7 @@ class Emission:
 
 
 class Body(Emission):
-    """A subgraph of a node during import."""
+    """A subgraph of a node during import (`operators.call.Body`)."""
 
     def __init__(self, around: Names, proto: Any, label: str) -> None:
         emitter = Emitter(around.emitter.box, outer=around.emitter, reserved=around.model.dims)
@@ -113,14 +105,12 @@ class Body(Emission):
         self.inputs: list[str] = []
 
     def add_input(self, stem: str, kind: TensorType) -> str:
-        """Add an input to the graph."""
         value = self.emitter.fresh(stem)
         self.emitter.types[value] = kind
         self.inputs.append(value)
         return value
 
     def bind(self, name: str, held: Held | Known) -> None:
-        """Bind a name of the model in the graph."""
         if isinstance(held, Known):
             value = self.emitter.fresh(name)
             self.emitter.add_known(value, held, self.source)
@@ -128,7 +118,6 @@ class Body(Emission):
         self.names.held[name] = held
 
     def outside(self, value: str) -> str:
-        """The local name of a value of the enclosing graph."""
         return self.emitter.capture(value)
 
     def run(self) -> list[Held]:
@@ -149,7 +138,6 @@ class Body(Emission):
 
     @property
     def captures(self) -> tuple[str, ...]:
-        """The values captured from the enclosing graph, in the order of its last inputs."""
         return tuple(self.emitter.captured)
 
 

@@ -127,14 +127,15 @@ class Names(ABC):
     def run(self, nodes: Sequence[Any], results: Sequence[str] = ()) -> None:
         """Import nodes in order and record failures; `results` are the outputs of the graph."""
 
-    def result(self, name: str, label: str) -> Held:
-        """Resolve a result of this graph or function."""
+    def result(self, name: str, label: str = "") -> Held:
+        """The value of a result of this graph or function; ModelError if there is none."""
         try:
             held = self.lookup(name)
         except KeyError:
             held = None
         if held is None:
-            raise ModelError(f"{self.model.name}, '{label}': its result '{name}' is never computed")
+            what = f", '{label}': its result" if label else ": output"
+            raise ModelError(f"{self.model.name}{what} '{name}' is never computed")
         return held
 
     def fail(self, name: str, operator: str, reason: str) -> None:

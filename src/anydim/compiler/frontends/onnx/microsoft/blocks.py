@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy
 
-from anydim.base.dtypes import DType, convert_array, float32, int4, int8, int64, uint8
+from anydim.base.dtypes import convert_array, float32, int4, int8, int64, uint8
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
@@ -22,11 +22,11 @@ def matmul(call: OnnxNode) -> Result:
     to = call.type(0).dtype
     k, n = call.attribute("K"), call.attribute("N")
     weights = _held(call, k, n) or _weights(call, k, n)
-    a = _as(call, call.input(0), float32)
+    a = call.as_type(call.input(0), float32)
     made = call.emit("matmul", a, call.emit("transpose", weights, perm=(1, 0)))
     if call.given(5):
-        made = call.emit("add", made, _as(call, call.input(5), float32))
-    return _as(call, made, to)
+        made = call.emit("add", made, call.as_type(call.input(5), float32))
+    return call.as_type(made, to)
 
 
 def _held(call: OnnxNode, k: int, n: int) -> str:
@@ -55,7 +55,7 @@ def _held(call: OnnxNode, k: int, n: int) -> str:
     if dtype is None:
         return ""
     weights = call.numbers(convert_array(whole, dtype.numpy), dtype)
-    scale = _as(call, _shaped(call, 2, (n, blocks)), float32)
+    scale = call.as_type(_shaped(call, 2, (n, blocks)), float32)
     return call.emit("dequantize", weights, scale, axis=1, block=block)
 
 
@@ -113,8 +113,8 @@ def _weights(call: OnnxNode, k: int, n: int) -> str:
 
 def _scaled(call: OnnxNode, fields: str, scale: str, zero: str) -> str:
     """(fields - zero) * scale in float32."""
-    parts = (_as(call, value, float32) for value in (fields, zero))
-    return call.emit("mul", call.emit("sub", *parts), _as(call, scale, float32))
+    parts = (call.as_type(value, float32) for value in (fields, zero))
+    return call.emit("mul", call.emit("sub", *parts), call.as_type(scale, float32))
 
 
 def _zeros(call: OnnxNode, n: int, blocks: int, bits: int) -> str:
@@ -148,10 +148,6 @@ def _first(call: OnnxNode, value: str, count: Size | int) -> str:
     return call.emit("slice", value, starts=(0,), ends=(count,), axes=(-1,))
 
 
-def _as(call: OnnxNode, value: str, dtype: DType) -> str:
-    return value if call.kind(value).dtype == dtype else call.emit("cast", value, to=dtype)
-
-
 def gather(call: OnnxNode) -> Result:
     """Gather rows of a table, their scales and zero points, and dequantise them.
 
@@ -182,8 +178,8 @@ def gather(call: OnnxNode) -> Result:
 
 def _inside(call: OnnxNode, extent: Size) -> tuple[str, str]:
     """Whether indices are in range, and the indices with invalid ones replaced by 0."""
-    index = _as(call, call.input(1), int64)
-    count = call.emit("size_tensor", values=(extent,), dtype=int64, scalar=True)
+    index = call.as_type(call.input(1), int64)
+    count = call.size_tensor(extent)
     low = call.emit("greater_equal", index, call.emit("neg", count))
     inside = call.emit("logical_and", low, call.emit("less", index, count))
     return inside, call.emit("where", inside, index, call.number(0, int64))

@@ -10,28 +10,29 @@ from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 
 
-def summed(call: OnnxNode, *positions: int) -> str:
-    """The sum of the first input and the given ones of `positions`, in this order."""
-    total = call.input(0)
-    for position in positions:
-        if call.given(position):
-            total = call.emit("add", total, call.input(position))
+def add_given(call: OnnxNode, total: str, *positions: int) -> str:
+    """The sum of a value and those of some inputs that are given, in this order."""
+    for value in call.given_inputs(*positions):
+        total = call.emit("add", total, value)
     return total
 
 
+def sum_inputs(call: OnnxNode, *positions: int) -> str:
+    """The sum of the first input and the given ones of `positions`, in this order."""
+    return add_given(call, call.input(0), *positions)
+
+
 def gelu(call: OnnxNode) -> Result:
-    return call.emit("gelu", summed(call, 1))
+    return call.emit("gelu", sum_inputs(call, 1))
 
 
 def fast_gelu(call: OnnxNode) -> Result:
-    return call.emit("gelu_tanh", summed(call, 1))
+    return call.emit("gelu_tanh", sum_inputs(call, 1))
 
 
 def gemm_fast_gelu(call: OnnxNode) -> Result:
     made = call.emit("matmul", call.input(0), call.input(1))
-    if call.given(2):
-        made = call.emit("add", made, call.input(2))
-    return call.emit("gelu_tanh", made)
+    return call.emit("gelu_tanh", add_given(call, made, 2))
 
 
 def quick_gelu(call: OnnxNode) -> Result:
@@ -39,12 +40,12 @@ def quick_gelu(call: OnnxNode) -> Result:
 
 
 def bias_add(call: OnnxNode) -> Result:
-    return summed(call, 1, 2)
+    return sum_inputs(call, 1, 2)
 
 
 def bias_split_gelu(call: OnnxNode) -> Result:
     """The first half of each row times gelu of the second."""
-    made = summed(call, 1)
+    made = sum_inputs(call, 1)
     half = call.kind(made).shape[-1] // 2
     left, right = call.emit_many("split", 2, made, axis=-1, sizes=(half, half))
     return call.emit("mul", left, call.emit("gelu", right))
@@ -52,11 +53,8 @@ def bias_split_gelu(call: OnnxNode) -> Result:
 
 def bias_softmax(call: OnnxNode) -> Result:
     """Softmax over all axes from `axis` on, as if flattened."""
-    rank, axis = call.type(0).rank, call.attribute("axis")
-    if not -rank <= axis < rank:
-        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
-    axes = tuple(range(axis % rank, rank))
-    return call.emit("softmax", summed(call, 1), axis=axes[0] if len(axes) == 1 else axes)
+    axes = tuple(range(call.axis(call.attribute("axis")), call.type(0).rank))
+    return call.emit("softmax", sum_inputs(call, 1), axis=axes[0] if len(axes) == 1 else axes)
 
 
 def _not_training(call: OnnxNode, position: int) -> None:
@@ -68,17 +66,13 @@ def bias_dropout(call: OnnxNode) -> Sequence[Result]:
     """Data plus bias plus residual; without training nothing is dropped."""
     _not_training(call, 4)
     mask = call.emit("fill", shape=call.shape(0), value=True, dtype=boolean)
-    return [summed(call, 1, 2), mask]
+    return [sum_inputs(call, 1, 2), mask]
 
 
 def bitmask_dropout(call: OnnxNode) -> Result:
     _not_training(call, 2)
     if any(call.outputs[1:]):
         raise Unsupported("its result mask")
-    return call.held(0)
-
-
-def identity(call: OnnxNode) -> Result:
     return call.held(0)
 
 
@@ -121,5 +115,5 @@ ROWS: dict[str, Row] = {
     "Gelu": row(gelu, "X -> Y"),
     "GemmFastGelu": row(gemm_fast_gelu, "X W bias? -> Y"),
     "QuickGelu": row(quick_gelu, "X -> Y", alpha=1.702),
-    "SampleOp": row(identity, "X -> Y"),
+    "SampleOp": row(lambda call: call.held(0), "X -> Y"),
 }  # fmt: skip

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.microsoft.attention import refuse
-from anydim.compiler.frontends.onnx.microsoft.masks import iota, masked
+from anydim.compiler.frontends.onnx.microsoft.attention import masked, refuse
 from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
 from anydim.compiler.frontends.onnx.operators.attention import (
     Operands,
@@ -106,7 +105,7 @@ def _new_rows(call: OnnxNode, rows: Size) -> _Rows:
     lengths, total = (call.emit("cast", call.input(n), to=int64) for n in (5, 6))
     if call.kind(total).rank:
         total = call.emit("reshape", total, shape=())
-    count = call.emit("size_tensor", values=(rows,), dtype=int64, scalar=True)
+    count = call.size_tensor(rows)
     ends = call.emit("add", lengths, call.number(1, int64))
     if call.kind(ends).rank != 1:
         ends = call.emit("reshape", ends, shape=(call.shape(0)[0],))
@@ -114,7 +113,7 @@ def _new_rows(call: OnnxNode, rows: Size) -> _Rows:
     zero = call.number(0, int64)
     first = call.emit("where", whole, zero, call.emit("sub", ends, count))
     spread = call.emit("unsqueeze", first, axes=(1,))
-    return _Rows(first, call.emit("add", spread, iota(call, rows)))
+    return _Rows(first, call.emit("add", spread, call.iota(rows)))
 
 
 def _positions(call: OnnxNode, new: _Rows) -> str:
@@ -149,13 +148,13 @@ def _of_group(call: OnnxNode, value: str, group: int) -> str:
 
 def _allowed(call: OnnxNode, given: Operands, new: _Rows, group: int) -> str:
     """[batch, 1, rows, columns]: the keys that each row attends to, within the window."""
-    columns = iota(call, given.columns)
+    columns = call.iota(given.columns)
     if call.attribute("causal"):
         last = _of_group(call, call.emit("unsqueeze", new.own, axes=(1, 3)), group)
     else:
         rows = call.kind(new.own).shape[1]
-        own = call.emit("size_tensor", values=(rows - 1,), dtype=int64, scalar=True)
-        last = call.emit("unsqueeze", call.emit("add", new.first, own), axes=(1, 2, 3))
+        end = call.emit("add", new.first, call.size_tensor(rows - 1))
+        last = call.emit("unsqueeze", end, axes=(1, 2, 3))
     allowed = call.emit("less_equal", columns, last)
     window = call.attribute("local_window_size")
     if window < 0:
@@ -224,7 +223,7 @@ def rotary_embedding(call: OnnxNode) -> Result:
     positions = call.input(1)
     batch, _, rows, _ = call.kind(x).shape
     if len(call.axes(1, 1, 2)) == 1:
-        positions = call.emit("add", positions, iota(call, rows))
+        positions = call.emit("add", positions, call.iota(rows))
         positions = call.emit("expand", positions, shape=(batch, rows))
     call.axes(3, 2)
     tables = (call.input(2), call.input(3))

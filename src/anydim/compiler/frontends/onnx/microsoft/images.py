@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.microsoft.activations import activated
-from anydim.compiler.frontends.onnx.microsoft.fused import FUSED_WINDOW, WINDOW
+from anydim.compiler.frontends.onnx.microsoft.fused import FUSED_WINDOW, WINDOW, activated
 from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.compiler.frontends.onnx.operators.norms import working
@@ -45,8 +44,7 @@ def fused_convolution(call: OnnxNode) -> Result:
 
 
 def _convolution(call: OnnxNode, weights: str) -> str:
-    inputs = [channels_first(call, call.input(0)), weights]
-    inputs += [call.input(2)] if call.given(2) else []
+    inputs = channels_first(call, call.input(0)), weights, *call.given_inputs(2)
     wanted = call.attribute("kernel_shape")
     kernel = call.kind(weights).shape[2:]
     if wanted and tuple(size.constant for size in kernel) not in (wanted, (None,) * len(kernel)):

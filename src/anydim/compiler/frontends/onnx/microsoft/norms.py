@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anydim.base.dtypes import boolean, int32, int64
+from anydim.base.dtypes import boolean, int32
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.microsoft.elements import summed
+from anydim.compiler.frontends.onnx.microsoft.elements import sum_inputs
 from anydim.compiler.frontends.onnx.microsoft.record import Row, row
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.compiler.frontends.onnx.operators.norms import layer_norm, root_mean_square
-
-
-def simplified_layer_norm(call: OnnxNode) -> Sequence[Result]:
-    """Normalise over the axes from `axis` on."""
-    rank, axis = call.type(0).rank, call.attribute("axis")
-    if not -rank <= axis < rank:
-        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
-    axes = range(axis % rank, rank)
-    return root_mean_square(call, call.input(0), call.input(1), axes, call.type(1).dtype)
+from anydim.compiler.frontends.onnx.operators.norms import layer_norm, rms_norm, root_mean_square
 
 
 def _plain(call: OnnxNode) -> None:
@@ -30,15 +21,15 @@ def _plain(call: OnnxNode) -> None:
 def skip_layer_norm(call: OnnxNode) -> Sequence[Result]:
     """The sum of input, skip and bias, normalised; the sum is the last result."""
     _plain(call)
-    total = summed(call, 1, 4)
-    scales = [call.input(2)] + ([call.input(3)] if call.given(3) else [])
+    total = sum_inputs(call, 1, 4)
+    scales = call.given_inputs(2, 3)
     made = call.emit("layer_norm", total, *scales, epsilon=call.attribute("epsilon"))
     return [made, made, made, total]
 
 
 def skip_simplified_layer_norm(call: OnnxNode) -> Sequence[Result]:
     _plain(call)
-    total = summed(call, 1, 3)
+    total = sum_inputs(call, 1, 3)
     made, _ = root_mean_square(call, total, call.input(2), (-1,), call.type(0).dtype)
     return [made, made, made, total]
 
@@ -50,7 +41,7 @@ def embed_layer_norm(call: OnnxNode) -> Sequence[Result]:
     """
     call.axes(0, 2), call.axes(2, 2), call.axes(3, 2)
     words = call.emit("gather", call.input(2), call.input(0), axis=0)
-    positions = call.input(8) if call.given(8) else _positions(call)
+    positions = call.input(8) if call.given(8) else call.iota(call.shape(0)[-1])
     position_rows = call.emit("gather", call.input(3), positions, axis=0)
     total = call.emit("add", words, position_rows)
     if call.given(1):
@@ -61,11 +52,6 @@ def embed_layer_norm(call: OnnxNode) -> Sequence[Result]:
     scales = (call.input(5), call.input(6))
     made = call.emit("layer_norm", total, *scales, epsilon=call.attribute("epsilon"))
     return [made, _counts(call), total]
-
-
-def _positions(call: OnnxNode) -> str:
-    rows = call.shape(0)[-1]
-    return call.emit("range", start=0, step=1, count=rows, dtype=int64)
 
 
 def _counts(call: OnnxNode) -> str:
@@ -97,6 +83,6 @@ STANDARD_ROWS: dict[str, Row] = {
     "LayerNormalization": row(
         layer_norm, "X Scale B? -> Y Mean? InvStdDev?", axis=-1, epsilon=1e-5, stash_type=1),
     "SimplifiedLayerNormalization": row(
-        simplified_layer_norm, "X scale -> Y inv_std_var?", axis=-1, epsilon=1e-5, stash_type=1),
+        rms_norm, "X scale -> Y inv_std_var?", axis=-1, epsilon=1e-5, stash_type=1),
 }  # fmt: skip
 """Names that onnxruntime adds to the standard's own domain, in every opset."""

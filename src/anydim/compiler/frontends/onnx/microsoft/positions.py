@@ -7,7 +7,6 @@ import math
 from anydim.base.dtypes import float32, int64
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.microsoft.attention import refuse
-from anydim.compiler.frontends.onnx.microsoft.masks import iota
 from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
 from anydim.compiler.frontends.onnx.operators.attention import split_heads
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
@@ -35,8 +34,8 @@ def _bucket(call: OnnxNode, queries: Size, keys: Size, buckets: int) -> str:
     separate buckets if bidirectional, else bucket 0.
     """
     zero = call.number(0, int64)
-    row = call.emit("unsqueeze", iota(call, queries), axes=(1,))
-    behind = call.emit("sub", row, iota(call, keys))
+    row = call.emit("unsqueeze", call.iota(queries), axes=(1,))
+    behind = call.emit("sub", row, call.iota(keys))
     first = None
     if call.attribute("is_bidirectional"):
         buckets //= 2

@@ -1,6 +1,6 @@
 """Elementwise operators, means and concatenation of quantised numbers: the QLinear family.
 
-A number is a byte, its scale and its zero point; see `bytes.py`. As in onnxruntime, the computation
+A number is a byte, its scale and its zero point; see `products.py`. As in onnxruntime, the computation
 uses dequantised numbers, in float32, or int32 for sums; only the result is rounded to even and
 saturated.
 """
@@ -12,7 +12,8 @@ from typing import Any
 
 from anydim.base.dtypes import float32
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.microsoft.bytes import (
+from anydim.compiler.frontends.onnx.microsoft.images import channels_first, channels_last
+from anydim.compiler.frontends.onnx.microsoft.products import (
     dequantized,
     integers,
     quantized,
@@ -30,20 +31,6 @@ from anydim.compiler.frontends.onnx.operators.quantised import (
 from anydim.compiler.frontends.onnx.operators.windows import window_attributes
 from anydim.sizes import product
 
-# ---- layouts ------------------------------------------------------------------------------------
-
-
-def channels_first(call: OnnxNode, value: str) -> str:
-    """[batch, ..., channels] as [batch, channels, ...]."""
-    rank = call.kind(value).rank
-    return call.emit("transpose", value, perm=(0, rank - 1, *range(1, rank - 1)))
-
-
-def channels_last(call: OnnxNode, value: str) -> str:
-    """[batch, channels, ...] as [batch, ..., channels]."""
-    rank = call.kind(value).rank
-    return call.emit("transpose", value, perm=(0, *range(2, rank), 1))
-
 
 def moved(call: OnnxNode, value: str, made: Callable[[str], str]) -> str:
     """Apply `made` with channels first; the result has the node's layout."""
@@ -52,9 +39,6 @@ def moved(call: OnnxNode, value: str, made: Callable[[str], str]) -> str:
     if call.kind(value).rank < 3:
         raise Unsupported(f"channels_last for {call.kind(value)}")
     return channels_last(call, made(channels_first(call, value)))
-
-
-# ---- rows --------------------------------------------------------------------------------------
 
 
 def add(call: OnnxNode) -> Result:
@@ -88,11 +72,9 @@ def softmax(call: OnnxNode) -> Result:
     As in onnxruntime, shares are multiples of 1 / floor(1 / scale).
     """
     axis: Any = call.attribute("axis")
-    rank = call.type(0).rank
-    if not -rank <= axis < rank:
-        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+    first = call.axis(axis)
     if call.attribute("opset") < 13:
-        axis = tuple(range(axis % rank, rank))
+        axis = tuple(range(first, call.type(0).rank))
     shares = call.emit("softmax", dequantized(call, 0), axis=axis)
     levels = call.emit("floor", call.emit("reciprocal", single_number(call, 3)))
     return rounded(call, shares, levels, 4, call.type(0).dtype)
@@ -151,8 +133,7 @@ def global_average_pool(call: OnnxNode) -> Result:
     axes = tuple(range(1, rank - 1)) if call.attribute("channels_last") else tuple(range(2, rank))
     total = call.emit("reduce_sum", integers(call, 0), axes=axes, keepdims=True)
     count = product(call.shape(0)[axis] for axis in axes)
-    size = call.emit("size_tensor", values=(count,), dtype=float32, scalar=True)
-    over = call.emit("mul", single_number(call, 3), size)
+    over = call.emit("mul", single_number(call, 3), call.size_tensor(count, float32))
     factor = call.emit("div", single_number(call, 1), over)
     return rounded(call, total, factor, 4, call.type(0).dtype)
 

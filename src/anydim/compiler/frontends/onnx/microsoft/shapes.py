@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from anydim.base.dtypes import int64
 from anydim.compiler.frontends.data_sized import unique
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.microsoft.record import FLOATS, Row, required, row
@@ -39,9 +38,10 @@ def pad(call: OnnxNode) -> Result:
 
 
 def expand_dims(call: OnnxNode) -> Result:
-    axis, rank = call.size(1).constant, call.type(0).rank
-    if axis is None or not -rank - 1 <= axis <= rank:
-        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+    axis = call.size(1).constant
+    if axis is None:
+        raise Unsupported("an axis that depends on a dim")
+    call.axis(axis, call.type(0).rank + 1)
     return call.emit("unsqueeze", call.input(0), axes=(axis,))
 
 
@@ -87,9 +87,8 @@ def windows(call: OnnxNode) -> Result:
     extent = call.shape(0)[axis]
     call.constrain(extent - size)
     count = (extent - size) // step + 1
-    first = call.emit("range", start=0, step=step, count=count, dtype=int64)
-    inside = call.emit("range", start=0, step=1, count=size, dtype=int64)
-    at = call.emit("add", call.emit("unsqueeze", first, axes=(1,)), inside)
+    first = call.emit("unsqueeze", call.iota(count, step=step), axes=(1,))
+    at = call.emit("add", first, call.iota(size))
     made = call.emit("gather", call.input(0), at, axis=axis)
     order = (*range(axis + 1), *range(axis + 2, rank + 1), axis + 1)
     return call.emit("transpose", made, perm=order)

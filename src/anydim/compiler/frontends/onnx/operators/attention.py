@@ -169,7 +169,7 @@ def scale_of(call: GraphWriter, scale: float | None, depth: Size, dtype: DType) 
         return call.number(max(depth.constant, 1) ** -0.5, dtype)
     size = call.emit("size_tensor", values=(depth,), dtype=float32, scalar=True)
     root = call.emit("reciprocal", call.emit("sqrt", size))
-    return root if dtype == float32 else call.emit("cast", root, to=dtype)
+    return call.as_type(root, dtype)
 
 
 def _masks(
@@ -187,24 +187,21 @@ def _masks(
         if call.type(3).dtype == boolean:
             tests.append(mask)
         else:
-            bias = mask if call.type(3).dtype == dtype else call.emit("cast", mask, to=dtype)
+            bias = call.as_type(mask, dtype)
     left, right = (call.attribute(f"{side}_window_size", _ABSENT) for side in ("left", "right"))
     causal = bool(call.attribute("is_causal"))
     always = not call.given(3) and not call.given(6) and left < 0
     if not (causal or call.given(6) or left >= 0 or right >= 0):
         return (tests[0] if tests else None), bias, always
-    i = call.emit("range", start=0, step=1, count=rows, dtype=int64)
-    j = call.emit("range", start=0, step=1, count=columns, dtype=int64)
+    i, j = call.iota(rows), call.iota(columns)
     position = call.emit("unsqueeze", i, axes=(1,))
     if call.given(6):
         valid = call.counted(call.input(6), columns)
         valid = call.emit("unsqueeze", valid, axes=(1, 2, 3))
         tests.append(call.emit("less", j, valid))
-        own = call.emit("size_tensor", values=(rows,), dtype=int64, scalar=True)
-        position = call.emit("add", position, call.emit("sub", valid, own))
+        position = call.emit("add", position, call.emit("sub", valid, call.size_tensor(rows)))
     elif past.constant != 0:
-        before = call.emit("size_tensor", values=(past,), dtype=int64, scalar=True)
-        position = call.emit("add", position, before)
+        position = call.emit("add", position, call.size_tensor(past))
     if causal:
         tests.append(call.emit("less_equal", j, position))
     if left >= 0:
@@ -239,8 +236,7 @@ def _softmax(
     call: OnnxNode, scores: str, allowed: str | None, bias: str | None, dtype: DType, work: DType
 ) -> str:  # fmt: skip
     """Shares along the last axis; rows without an allowed position get shares of 0."""
-    precise = scores if work == dtype else call.emit("cast", scores, to=work)
-    shares = call.emit("softmax", precise, axis=-1)
+    shares = call.emit("softmax", call.as_type(scores, work), axis=-1)
     if allowed is not None or bias is not None:
         lowest = call.number(float("-inf"), dtype)
         zero = call.number(0, dtype)
@@ -253,7 +249,7 @@ def _softmax(
         any_row = call.emit("reduce_max", numbers, axes=(-1,), keepdims=True)
         row = call.emit("greater", any_row, zero)
         shares = call.emit("where", row, shares, call.number(0, work))
-    return shares if work == dtype else call.emit("cast", shares, to=dtype)
+    return call.as_type(shares, dtype)
 
 
 def rotary_embedding(call: OnnxNode) -> Result:

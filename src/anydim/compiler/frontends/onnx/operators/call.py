@@ -165,6 +165,22 @@ class OnnxNode:
             raise Unsupported(f"its input {position} is {kind}, expected {wanted} axes")
         return kind.shape
 
+    def given_inputs(self, *positions: int) -> list[str]:
+        """The tensors of those of some inputs that are given."""
+        return [self.input(position) for position in positions if self.given(position)]
+
+    def axis(self, axis: int, rank: int | None = None) -> int:
+        """An axis of the first input, or of a tensor of `rank` axes, counted from the front."""
+        rank = self.type(0).rank if rank is None else rank
+        if not -rank <= axis < rank:
+            raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+        return axis % rank
+
+    def scalar(self, position: int) -> str:
+        """An input of one element, as a scalar."""
+        value = self.input(position)
+        return self.emit("reshape", value, shape=()) if self.type(position).rank else value
+
     def with_constant_end(self, position: int) -> str:
         """An input whose last size is a number in its type, if it is one number in every call."""
         *outer, last = self.shape(position) or (as_size(1),)
@@ -315,6 +331,14 @@ class OnnxNode:
             raise Unsupported(f"the number {value} as {dtype}") from None
         self.emitter.add_known(name, Known.of(array), self.source)
         return name
+
+    def iota(self, count: Size | int, start: int = 0, step: int = 1) -> str:
+        """The vector start, start + step, ... of int64."""
+        return self.emit("range", start=start, step=step, count=count, dtype=int64)
+
+    def size_tensor(self, size: Size, dtype: DType = int64) -> str:
+        """A size as a scalar that is data."""
+        return self.emit("size_tensor", values=(size,), dtype=dtype, scalar=True)
 
     def numbers(self, values: Any, dtype: DType = int64) -> str:
         """A constant of any shape."""

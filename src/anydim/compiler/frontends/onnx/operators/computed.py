@@ -211,8 +211,7 @@ def _strided(
     count = call.dim("length", 0, bounds(extent, call.emitter.box).hi)
     call.constrain(extent - count)
     call.find(_iterations(call, first, last, step), (count,))
-    indices = call.emit("range", start=0, step=1, count=count, dtype=int64)
-    indices = call.emit("add", call.emit("mul", indices, step), first)
+    indices = call.emit("add", call.emit("mul", call.iota(count), step), first)
     return call.emit("gather", value, indices, axis=axis)
 
 
@@ -252,7 +251,11 @@ def _minus_one_if_zero(call: OnnxNode, step: str, count: str) -> str:
 def range_(call: OnnxNode) -> str:
     """start, start + delta, ... before limit."""
     dtype = call.type(0).dtype
-    start, limit, delta = (_scalar(call, position) for position in range(3))
+    for position in range(3):
+        if call.type(position).rank > 1:
+            kind = call.type(position)
+            raise Unsupported(f"its input {position} is {kind}, expected a number")
+    start, limit, delta = (call.scalar(position) for position in range(3))
     if dtype.is_float:
         wide = [call.emit("cast", v, to=float64) for v in (start, limit, delta)]
         distance = call.emit("sub", wide[1], wide[0])
@@ -262,7 +265,7 @@ def range_(call: OnnxNode) -> str:
         number = _minus_one_if_zero(call, wide[2], number)
     else:
         values = (start, limit, delta)
-        parts = [v if dtype == int64 else call.emit("cast", v, to=int64) for v in values]
+        parts = [call.as_type(value, int64) for value in values]
         number = _overflow_checked(call, parts, _iterations(call, parts[0], parts[1], parts[2]))
     count = call.dim("count")
     call.find(number, (count,))
@@ -331,14 +334,6 @@ def _completed(call: OnnxNode, value: str, sizes: Sequence[Size | None]) -> list
     if indices:
         call.find(gathered(call, value, indices, len(sizes)), list(dims.values()))
     return [dims[index] if size is None else size for index, size in enumerate(sizes)]
-
-
-def _scalar(call: OnnxNode, position: int) -> str:
-    kind = call.type(position)
-    if kind.rank > 1:
-        raise Unsupported(f"its input {position} is {kind}, expected a number")
-    value = call.input(position)
-    return call.emit("reshape", value, shape=()) if kind.rank else value
 
 
 def _number(call: OnnxNode, size: Size | int) -> str:

@@ -16,43 +16,38 @@ def non_zero(call: OnnxNode) -> Result:
 
 
 def compressed(call: OnnxNode) -> Result:
-    axis, rank = call.attribute("axis"), call.type(0).rank
-    if axis is not None and not -rank <= axis < rank:
-        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+    axis = call.attribute("axis")
+    own = axis if axis is None else call.axis(axis)
     if call.type(1).rank != 1:
         raise Unsupported(f"a condition of type {call.type(1)}")
-    own = axis if axis is None else axis % rank
     return compress(call, call.input(0), call.input(1), own)
 
 
 def unique_elements(call: OnnxNode) -> Sequence[Result]:
-    axis, rank = call.attribute("axis"), call.type(0).rank
-    if axis is not None and not -rank <= axis < rank:
-        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+    axis = call.attribute("axis")
+    own = axis if axis is None else call.axis(axis)
     outputs = [*call.outputs, "", "", ""]
     requested = [bool(name) for name in outputs[1:4]]
     in_order = bool(call.attribute("sorted", 1))
-    own = axis if axis is None else axis % rank
     return list(unique(call, call.input(0), own, in_order, requested))
 
 
 def suppressed_boxes(call: OnnxNode) -> Result:
     """NonMaxSuppression; the number of boxes defaults to 0."""
-    scalars = []
-    dtype = call.type(0).dtype
-    for position, usual, kind in ((2, 0, int64), (3, 0.0, dtype)):
-        given = call.given(position)
-        scalars.append(call.input(position) if given else call.number(usual, kind))
-    scalars += [call.input(4)] if call.given(4) else []
+    usual = ((2, 0, int64), (3, 0.0, call.type(0).dtype))
+    scalars = [
+        call.input(position) if call.given(position) else call.number(number, dtype)
+        for position, number, dtype in usual
+    ]
+    scalars += call.given_inputs(4)
     center = bool(call.attribute("center_point_box", 0))
     return non_max_suppression(call, call.input(0), call.input(1), *scalars, center=center)
 
 
 def top_k(call: OnnxNode) -> Sequence[Result]:
     """TopK; k is an attribute before opset 10."""
-    axis, rank = call.attribute("axis", -1), call.type(0).rank
-    if not -rank <= axis < rank:
-        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+    axis = call.attribute("axis", -1)
+    call.axis(axis)
     if call.opset < 10:
         k = call.attribute("k")
     else:

@@ -102,13 +102,8 @@ def _list(call: OnnxNode, name: str, count: int) -> Sequence[int]:
 
 
 def _axes(call: OnnxNode, name: str, values: Sequence[str]) -> list[int]:
-    axes = []
-    for axis, value in zip(_list(call, name, len(values)), values):
-        rank = call.emitter.types[value].rank
-        if not -rank <= axis < rank:
-            raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
-        axes.append(axis % rank)
-    return axes
+    given = zip(_list(call, name, len(values)), values)
+    return [call.axis(axis, call.kind(value).rank) for axis, value in given]
 
 
 def _same_extents(call: OnnxNode, extents: Sequence[Size]) -> Size:
@@ -122,11 +117,9 @@ def _same_extents(call: OnnxNode, extents: Sequence[Size]) -> Size:
 
 def _moved(call: OnnxNode, value: str, axis: int) -> str:
     """Move the first axis of a stacked result to another index."""
-    rank = call.emitter.types[value].rank
-    if not -rank <= axis < rank:
-        raise Unsupported(f"axis {axis} of a result with {rank} axes")
+    rank = call.kind(value).rank
     order = list(range(1, rank))
-    order.insert(axis % rank, 0)
+    order.insert(call.axis(axis, rank), 0)
     if order == sorted(order):
         return value
     return call.emit("transpose", value, perm=tuple(order))

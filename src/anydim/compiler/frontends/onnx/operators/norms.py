@@ -55,7 +55,7 @@ def batch_norm(call: OnnxNode) -> Result | Sequence[Result]:
 def layer_norm(call: OnnxNode) -> Sequence[Result]:
     """The statistics have the type `stash_type`, independent of x."""
     statistics = any(call.outputs[1:])
-    inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
+    inputs = call.given_inputs(0, 1, 2)
     dtype = call.type(0).dtype
     wide = statistics and dtype == bfloat16
     made = call.emit_many(
@@ -68,13 +68,10 @@ def layer_norm(call: OnnxNode) -> Sequence[Result]:
     return [call.as_type(made[0], dtype), *rest]
 
 
-def rms_norm(call: OnnxNode) -> Result:
-    """x divided by the root of the mean of its squares, along the axes from `axis` on."""
-    rank, axis = call.type(0).rank, call.attribute("axis", -1)
-    if not -rank <= axis < rank:
-        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
-    axes = range(axis % rank, rank)
-    return root_mean_square(call, call.input(0), call.input(1), axes, call.type(1).dtype)[0]
+def rms_norm(call: OnnxNode) -> Sequence[Result]:
+    """x over the root of the mean of its squares, along the axes from `axis` on; 1 / the root."""
+    axes = range(call.axis(call.attribute("axis", -1)), call.type(0).rank)
+    return root_mean_square(call, call.input(0), call.input(1), axes, call.type(1).dtype)
 
 
 def root_mean_square(

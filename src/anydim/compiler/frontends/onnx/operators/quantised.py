@@ -233,13 +233,8 @@ def qlinear_matmul(call: OnnxNode) -> Result:
 
 def product_scale(call: OnnxNode, left: str, right: str, result: str) -> str:
     """left * right / result in float32: the factor from sums to numbers of the result."""
-    parts = [single(call, name) for name in (left, right, result)]
+    parts = [call.as_type(name, float32) for name in (left, right, result)]
     return call.emit("div", call.emit("mul", *parts[:2]), parts[2])
-
-
-def single(call: OnnxNode, name: str) -> str:
-    dtype = call.emitter.types[name].dtype
-    return name if dtype == float32 else call.emit("cast", name, to=float32)
 
 
 def conv_integer(call: OnnxNode) -> Result:

@@ -29,39 +29,28 @@ def _distribution(call: OnnxNode, name: str) -> dict[str, Any]:
     return {"mean": call.attribute("mean"), "scale": call.attribute("scale")}
 
 
-def of_shape(name: str) -> Callable[[OnnxNode], Result]:
-    """RandomUniform and RandomNormal."""
+def random(name: str) -> Callable[[OnnxNode], Result]:
+    """RandomUniform and RandomNormal of an attribute's shape, or of the input's, by name."""
 
     def build(call: OnnxNode) -> Result:
-        shape = tuple(map(as_size, call.attribute("shape")))
-        dtype = element_type(call.attribute("dtype"))
+        shape = call.shape(0) if call.inputs else tuple(map(as_size, call.attribute("shape")))
         return call.emit(
-            name, shape=shape, dtype=dtype, seed=_seed(call), **_distribution(call, name)
+            name, shape=shape, dtype=_dtype(call), seed=_seed(call), **_distribution(call, name)
         )
 
     return build
 
 
-def like(name: str) -> Callable[[OnnxNode], Result]:
-    """RandomUniformLike and RandomNormalLike."""
-
-    def build(call: OnnxNode) -> Result:
-        wanted = call.attribute("dtype")
-        dtype = call.type(0).dtype if wanted is None else element_type(wanted)
-        shape = call.shape(0)
-        return call.emit(
-            name, shape=shape, dtype=dtype, seed=_seed(call), **_distribution(call, name)
-        )
-
-    return build
+def _dtype(call: OnnxNode) -> DType:
+    """The type of the attribute, else that of the input."""
+    wanted = call.attribute("dtype")
+    return call.type(0).dtype if wanted is None else element_type(wanted)
 
 
 def bernoulli(call: OnnxNode) -> Result:
     """1 with the probability in each element, else 0."""
-    wanted = call.attribute("dtype")
-    dtype = call.type(0).dtype if wanted is None else element_type(wanted)
     hit = call.emit("less", _unit(call, call.shape(0), call.type(0).dtype), call.input(0))
-    return hit if dtype == boolean else call.emit("cast", hit, to=dtype)
+    return call.as_type(hit, _dtype(call))
 
 
 def multinomial(call: OnnxNode) -> Result:
@@ -74,10 +63,8 @@ def multinomial(call: OnnxNode) -> Result:
     above = call.emit("greater_equal", drawn, call.emit("unsqueeze", sums, axes=(1,)))
     numbers = call.emit("cast", above, to=int32)
     found = call.emit("reduce_sum", numbers, axes=(2,), keepdims=False)
-    last = call.emit("size_tensor", values=(classes - 1,), dtype=int32, scalar=True)
-    chosen = call.emit("minimum", found, last)
-    dtype = element_type(call.attribute("dtype"))
-    return chosen if dtype == int32 else call.emit("cast", chosen, to=dtype)
+    chosen = call.emit("minimum", found, call.size_tensor(classes - 1, int32))
+    return call.as_type(chosen, element_type(call.attribute("dtype")))
 
 
 def dropout(call: OnnxNode) -> Sequence[Result]:
@@ -98,25 +85,16 @@ def dropout(call: OnnxNode) -> Sequence[Result]:
     if call.emitter.types[ratio].rank:
         raise Unsupported("a ratio with axes")
     drawn = _unit(call, call.shape(0), float32)
-    kept = call.emit("greater_equal", drawn, _as(call, ratio, float32))
+    kept = call.emit("greater_equal", drawn, call.as_type(ratio, float32))
     work = float32 if dtype.stored else dtype
-    scale = call.emit("sub", call.number(1, work), _as(call, ratio, work))
-    scaled = call.emit("div", _as(call, value, work), scale)
-    dropped = call.emit("where", kept, _as(call, scaled, dtype), call.number(0, dtype))
+    scale = call.emit("sub", call.number(1, work), call.as_type(ratio, work))
+    scaled = call.emit("div", call.as_type(value, work), scale)
+    dropped = call.emit("where", kept, call.as_type(scaled, dtype), call.number(0, dtype))
     if call.input(2) in call.emitter.known:
         return [dropped, kept]
     flag = call.input(2)
     whole = call.emit("logical_not", flag)
-    return [
-        call.emit("where", flag, dropped, value),
-        call.emit("logical_or", kept, whole),
-    ]
-
-
-def _as(call: OnnxNode, value: str, dtype: DType) -> str:
-    """Convert a value to another type."""
-    same = call.emitter.types[value].dtype == dtype
-    return value if same else call.emit("cast", value, to=dtype)
+    return [call.emit("where", flag, dropped, value), call.emit("logical_or", kept, whole)]
 
 
 def _unit(call: OnnxNode, shape: Sequence[Size], dtype: DType) -> str:

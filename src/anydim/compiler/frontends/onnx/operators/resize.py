@@ -192,7 +192,7 @@ def convolution_transpose(call: OnnxNode) -> Result:
             first = total // 2 if padding == "SAME_UPPER" else total - total // 2
         before.append(simplify(first, call.emitter.box))
         sizes.append(simplify(maximum(size, 0), call.emitter.box))
-    inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
+    inputs = call.input(0), call.input(1), *call.given_inputs(2)
     return call.emit(
         "conv_transpose", *inputs, strides=strides, dilations=dilations, before=before,
         sizes=sizes, groups=call.attribute("group", 1),

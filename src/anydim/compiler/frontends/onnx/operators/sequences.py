@@ -75,13 +75,13 @@ def concat_from(call: OnnxNode) -> Result:
     held, new = _sequence(call), bool(call.attribute("new_axis", 0))
     if isinstance(held, Items) and held.values:
         rank = call.emitter.types[held.values[0]].rank
-        axis = _axis(call.attribute("axis"), rank + new)
+        axis = call.axis(call.attribute("axis"), rank + new)
         values: Several[str] = held.values
         if new:
             values = [call.emit("unsqueeze", value, axes=(axis,)) for value in values]
         return concatenated(call, values, axis) if len(values) > 1 else values[0]
     sequence = _packed(call)
-    axis = _axis(call.attribute("axis"), sequence.rank + new)
+    axis = call.axis(call.attribute("axis"), sequence.rank + new)
     return sequence.stacked(axis) if new else sequence.concatenated(axis)
 
 
@@ -114,7 +114,7 @@ def sequence_map(call: OnnxNode) -> Several[Result] | None:
 def split_to(call: OnnxNode) -> Result:
     """Parts along an axis: of these lengths, of one length (the last may be shorter), or slices."""
     kind = call.type(0)
-    axis = _axis(call.attribute("axis", 0), kind.rank)
+    axis = call.axis(call.attribute("axis", 0), kind.rank)
     extent = kind.shape[axis]
     if not call.given(1):
         keep = bool(call.attribute("keepdims", 1))
@@ -130,10 +130,7 @@ def split_to(call: OnnxNode) -> Result:
         return _parts(call, kind, axis, call.emit("minimum", rest, known(call, Known.size(size))))
     if call.shape(1)[0].constant is not None:
         return _items(call, axis, list(call.sizes(1)))
-    lengths = call.input(1)
-    if call.type(1).dtype != int64:
-        lengths = call.emit("cast", lengths, to=int64)
-    return _parts(call, kind, axis, lengths)
+    return _parts(call, kind, axis, call.as_type(call.input(1), int64))
 
 
 def _items(call: OnnxNode, axis: int, sizes: Several[Size]) -> Items:
@@ -255,9 +252,3 @@ def _inside(position: int, count: int, last: int) -> int:
     if not -count <= position <= count - last:
         raise Unsupported(f"position {position} of a sequence of {count}")
     return position + count if position < 0 else position
-
-
-def _axis(axis: int, rank: int) -> int:
-    if not -rank <= axis < rank:
-        raise Unsupported(f"axis {axis} of {rank} axes")
-    return axis % rank

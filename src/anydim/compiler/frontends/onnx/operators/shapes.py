@@ -13,9 +13,8 @@ from anydim.compiler.frontends.onnx.operators import computed
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.compiler.frontends.onnx.operators.relations import Unlike, decided
 from anydim.compiler.frontends.onnx.values.emitting import MOST_KNOWN, Known
+from anydim.compiler.frontends.onnx.values.kinds import concatenated
 from anydim.sizes import Guard, Size, as_size, bounds, ceil_div, maximum, minimum, product, simplify
-
-_WIDEST_CONCAT = 16
 
 
 def shape(call: OnnxNode) -> Result:
@@ -25,8 +24,7 @@ def shape(call: OnnxNode) -> Result:
 
 
 def size(call: OnnxNode) -> Result:
-    total = Known.sizes([product(call.shape(0))])
-    return Known(total.array.reshape(()), int64)
+    return Known.size(product(call.shape(0)))
 
 
 def constant_of_shape(call: OnnxNode) -> Result:
@@ -208,10 +206,7 @@ def _axes(call: OnnxNode, axes: Sequence[int] | None) -> list[int]:
 
 def split(call: OnnxNode) -> Sequence[Result]:
     axis = call.attribute("axis", 0)
-    rank = call.type(0).rank
-    if not -rank <= axis < rank:
-        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
-    extent = call.shape(0)[axis]
+    extent = call.shape(0)[call.axis(axis)]
     count = len(call.outputs)
     sizes: Sequence[Any] | None = call.attribute("split")
     if call.opset >= 13 and call.given(1):
@@ -236,21 +231,10 @@ def _even_parts(call: OnnxNode, extent: Size, count: int) -> list[Size]:
 
 
 def concat(call: OnnxNode) -> Result:
-    """Concatenate; many inputs are joined in rounds to limit the nesting of expressions."""
-    axis = call.attribute("axis")
-    values = [call.input(position) for position in range(len(call.inputs))]
-    while len(values) > 1:
-        groups = [
-            values[start : start + _WIDEST_CONCAT]
-            for start in range(0, len(values), _WIDEST_CONCAT)
-        ]
-        values = [
-            call.emit("concat", *group, axis=axis) if len(group) > 1 else group[0]
-            for group in groups
-        ]
     if len(call.inputs) == 1:
-        return call.emit("identity", values[0])
-    return values[0]
+        return call.emit("identity", call.input(0))
+    values = [call.input(position) for position in range(len(call.inputs))]
+    return concatenated(call, values, call.attribute("axis"))
 
 
 # ---- repeats and masks -------------------------------------------------------------------------
@@ -278,17 +262,10 @@ def pad(call: OnnxNode) -> Result:
     inputs = [call.input(0)]
     if mode == "constant":
         if call.given(2):
-            inputs.append(_scalar(call, 2))
+            inputs.append(call.scalar(2))
         elif call.opset < 11 and call.attribute("value"):
             inputs.append(call.number(call.attribute("value"), call.type(0).dtype))
     return call.emit("pad", *inputs, before=before, after=after, mode=mode)
-
-
-def _scalar(call: OnnxNode, position: int) -> str:
-    """An input of one element, as a scalar."""
-    if call.type(position).rank == 0:
-        return call.input(position)
-    return call.emit("reshape", call.input(position), shape=())
 
 
 def one_hot(call: OnnxNode) -> Result:

@@ -11,12 +11,13 @@ from anydim.sizes import Size
 
 def fourier_transform(call: OnnxNode) -> Result:
     """DFT; the axis is an attribute before opset 20, an input since."""
-    rank, inverse = call.type(0).rank, bool(call.attribute("inverse"))
+    inverse = bool(call.attribute("inverse"))
     axis = call.attribute("axis") if call.opset < 20 else -2
     if call.opset >= 20 and call.given(2):
         axis = call.size(2).constant
-    if axis is None or not -rank <= axis < rank:
-        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+    if axis is None:
+        raise Unsupported("an axis that depends on a dim")
+    call.axis(axis)
     onesided = bool(call.attribute("onesided"))
     length = call.shape(0)[axis]
     if inverse and onesided:
@@ -35,9 +36,8 @@ def short_time_transform(call: OnnxNode) -> Result:
     signal = call.input(0)
     if call.type(0).rank == 2:  # real signals may lack the axis of real and imaginary parts
         signal = call.emit("unsqueeze", signal, axes=(2,))
-    inputs = [signal] + ([call.input(2)] if call.given(2) else [])
     return call.emit(
-        "stft", *inputs, step=call.size(1), length=length,
+        "stft", signal, *call.given_inputs(2), step=call.size(1), length=length,
         onesided=bool(call.attribute("onesided")),
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ def optimiser(name: str, kinds: int, **renamed: str) -> Callable[[OnnxNode], Seq
         count, rest = divmod(len(call.inputs) - 2, kinds)
         if rest or not count:
             raise Unsupported(f"{len(call.inputs)} inputs")
-        rate, steps = (_number(call, position) for position in (0, 1))
+        rate, steps = call.scalar(0), call.scalar(1)
         made = []
         for tensor in range(count):
             given = [call.input(2 + kind * count + tensor) for kind in range(kinds)]
@@ -27,10 +27,3 @@ def optimiser(name: str, kinds: int, **renamed: str) -> Callable[[OnnxNode], Seq
         return [row[kind] for kind in range(kinds - 1) for row in made]
 
     return build
-
-
-def _number(call: OnnxNode, position: int) -> str:
-    """An input of one element, as a scalar."""
-    if not call.type(position).rank:
-        return call.input(position)
-    return call.emit("reshape", call.input(position), shape=())

@@ -1,6 +1,7 @@
-"""Rows of float operators that the standard also allows on integers and storage types.
+"""Rows of arithmetic that depends on the element type.
 
-The computation is in float64 or float32, the result has the type of the input.
+Float operators that the standard also allows on integers and storage types compute in float64 or
+float32; the result has the type of the input. Integer division by a size of 0 is guarded.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from collections.abc import Callable
 
 from anydim.base.dtypes import DType, boolean, float32, float64, int32
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.sizes import as_size, divisor_guard, product
 
 
 def wide(dtype: DType) -> DType:
@@ -106,3 +108,24 @@ def bools_as_integers(call: OnnxNode, position: int) -> str:
     """An input of bools as int32; other types are unchanged."""
     value = call.input(position)
     return call.as_type(value, int32) if call.type(position).dtype == boolean else value
+
+
+def div(call: OnnxNode) -> Result:
+    """Div; integers round toward zero."""
+    return _divide(call, "div")
+
+
+def modulo(call: OnnxNode) -> Result:
+    return _divide(call, "fmod" if call.attribute("fmod") else "mod")
+
+
+def _divide(call: OnnxNode, name: str) -> str:
+    made = call.binary(name)
+    known = call.emitter.known.get(call.input(1))
+    if call.kind(made).dtype.is_integer and known is not None:
+        count = product(call.kind(made).shape)
+        for size in dict.fromkeys(map(as_size, known.array.reshape(-1).tolist())):
+            guard = divisor_guard(size, count, call.emitter.box, call.source)
+            if guard is not None:
+                call.emitter.guard(guard)
+    return made

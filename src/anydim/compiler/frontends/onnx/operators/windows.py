@@ -37,7 +37,7 @@ def window_attributes(call: OnnxNode, weights: int | None = None) -> dict[str, A
 
 def convolution(call: OnnxNode) -> Result:
     attributes = window_attributes(call, weights=1)
-    inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
+    inputs = call.input(0), call.input(1), *call.given_inputs(2)
     return call.emit("conv", *inputs, groups=call.attribute("group", 1), **attributes)
 
 

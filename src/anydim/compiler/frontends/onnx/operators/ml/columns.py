@@ -23,12 +23,12 @@ def _numbers(call: OnnxNode, values: Sequence[float], dtype: DType) -> str:
 def scaler(call: OnnxNode) -> Result:
     """(x - offset) * scale, float32."""
     wide = float64 if call.type(0).dtype == float64 else float32
-    x = call.input(0) if call.type(0).dtype == wide else call.emit("cast", call.input(0), to=wide)
+    x = call.as_type(call.input(0), wide)
     for name, operator in (("offset", "sub"), ("scale", "mul")):
         values = call.attribute(name)
         if values:
             x = call.emit(operator, x, _numbers(call, values, wide))
-    return x if wide == float32 else call.emit("cast", x, to=float32)
+    return call.as_type(x, float32)
 
 
 def normalizer(call: OnnxNode) -> Result:
@@ -37,11 +37,11 @@ def normalizer(call: OnnxNode) -> Result:
     if norm not in _NORMS or rank not in (1, 2):
         raise Unsupported(f"norm {norm!r} of a tensor with {rank} axes")
     wide = float64 if call.type(0).dtype == float64 else float32
-    x = call.input(0) if call.type(0).dtype == wide else call.emit("cast", call.input(0), to=wide)
+    x = call.as_type(call.input(0), wide)
     length = call.emit(_NORMS[norm], x, axes=(rank - 1,), keepdims=True)
     none = call.emit("equal", length, call.number(0, wide))
     y = call.emit("div", x, call.emit("where", none, call.number(1, wide), length))
-    return y if wide == float32 else call.emit("cast", y, to=float32)
+    return call.as_type(y, float32)
 
 
 def imputer(call: OnnxNode) -> Result:
@@ -87,8 +87,7 @@ def feature_vectorizer(call: OnnxNode) -> Result:
             x = call.emit("unsqueeze", x, axes=(1,))
         if call.kind(x).rank != 2 or count < 0:
             raise Unsupported(f"{count} columns of a tensor with {call.kind(x).rank} axes")
-        if call.kind(x).dtype != float32:
-            x = call.emit("cast", x, to=float32)
+        x = call.as_type(x, float32)
         columns = call.kind(x).shape[1]
         if not call.proved(columns, "==", count):
             rows = call.kind(x).shape[0]

@@ -59,9 +59,7 @@ def one_hot(call: OnnxNode) -> Result:
     categories = call.attribute("cats_int64s")
     if not categories:
         raise Unsupported("cats_int64s is missing")
-    x, table = call.input(0), numpy.array(categories, numpy.int64)
-    if call.type(0).dtype != int64:
-        x = call.emit("cast", x, to=int64)
+    x, table = call.as_type(call.input(0), int64), numpy.array(categories, numpy.int64)
     if not call.attribute("zeros"):
         known, first = numpy.unique(table, return_index=True)
         found = call.emit("find_keys", x, call.numbers(known, int64))

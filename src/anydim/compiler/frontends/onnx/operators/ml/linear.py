@@ -21,11 +21,10 @@ from anydim.compiler.frontends.onnx.operators.ml.scores import (
 
 def rows(call: OnnxNode, dtype: DType = float32) -> str:
     """The input as a matrix of a type; a vector is one row."""
-    x, rank = call.input(0), call.type(0).rank
+    rank = call.type(0).rank
     if rank not in (1, 2):
         raise Unsupported(f"a tensor with {rank} axes")
-    if call.type(0).dtype != dtype:
-        x = call.emit("cast", x, to=dtype)
+    x = call.as_type(call.input(0), dtype)
     return x if rank == 2 else call.emit("unsqueeze", x, axes=(0,))
 
 
@@ -61,7 +60,7 @@ def linear_regressor(call: OnnxNode) -> Result:
     sums = product(call, rows(call, wide), call.attribute("coefficients") or (), count)
     sums = shifted(call, sums, call.attribute("intercepts") or (), count)
     result = transformed(call, sums, call.attribute("post_transform", "NONE"))
-    return result if wide == float32 else call.emit("cast", result, to=float32)
+    return call.as_type(result, float32)
 
 
 def linear_classifier(call: OnnxNode) -> Sequence[Result]:

@@ -94,7 +94,7 @@ def tree_regressor(call: OnnxNode) -> Result:
             raise Unsupported(f"{len(base)} base values for {count} targets")
         result = call.emit("add", result, call.numbers(base, dtype))
     result = transformed(call, result, call.attribute("post_transform", "NONE"))
-    return result if dtype == float32 else call.emit("cast", result, to=float32)
+    return call.as_type(result, float32)
 
 
 def tree_classifier(call: OnnxNode) -> Sequence[Result]:
@@ -110,9 +110,7 @@ def tree_classifier(call: OnnxNode) -> Sequence[Result]:
         call, sums, base.tolist(), only, labels.count, bool((ensemble.weights >= 0).all()),
         call.attribute("post_transform", "NONE"),
     )  # fmt: skip
-    if dtype != float32:
-        scores = call.emit("cast", scores, to=float32)
-    return labelled(call, labels, indices), scores
+    return labelled(call, labels, indices), call.as_type(scores, float32)
 
 
 # ---- reading -----------------------------------------------------------------------------------
@@ -251,9 +249,7 @@ def _joined(call: OnnxNode, trees: Ensemble, join: str, count: int, dtype: DType
     widths = numpy.unique(numpy.diff(trees.leaf_first))
     tables = {**made.tables, "leaf_first": trees.leaf_first, "targets": trees.targets,
               "weights": trees.weights}  # fmt: skip
-    x = call.input(0)
-    if call.type(0).dtype != dtype:
-        x = call.emit("cast", x, to=dtype)
+    x = call.as_type(call.input(0), dtype)
     values = [call.numbers(tables[name], wanted or dtype) for name, wanted in TABLES.items()]
     result = call.emit(
         "tree_ensemble", x, *values, count=count, trees=len(trees.roots), depth=made.depth,
