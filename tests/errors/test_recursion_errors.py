@@ -118,9 +118,9 @@ def test_mistakes(text: str, problem: str, hint: str) -> None:
 
 
 def test_an_operator_of_a_model() -> None:
-    from anydim.compiler.frontends.definition import called
+    from anydim.compiler.frontends.definition import call_definition
     from anydim.lang.surface.parser import parse
 
     definition = parse(FIB)["fib"]
     with pytest.raises(ad.LanguageError, match="it is compiled to several nodes"):
-        called(definition, ["n"], [], {}, None, lambda name, kind: name, "")  # type: ignore[arg-type]
+        call_definition(definition, ["n"], [], {}, None, lambda name, kind: name, "")  # type: ignore[arg-type]

@@ -116,7 +116,7 @@ def test_a_template_makes_the_kernels_that_it_matches(toys: None) -> None:
 class Doubled(PolynomialFrontend):
     """Its models return twice the value."""
 
-    def prepared(self, source: Any, options: Any) -> Prepared:
+    def prepare(self, source: Any, options: Any) -> Prepared:
         graph = self.read(source, given_dims(options.dims), None, False)
         return Prepared(graph, options.changed(dims=None), lambda model: TwiceAsMuch(model))
 

@@ -21,7 +21,7 @@ from anydim.base.user_values import short_repr, text_of
 from anydim.compiler.frontends.frontend import Prepared
 from anydim.compiler.frontends.onnx.file.reading import Opened
 from anydim.compiler.frontends.onnx.file.strings import StringParts, StringsInside, cut, own_dims
-from anydim.compiler.frontends.onnx.file.variations import ranked, variable_of, varied
+from anydim.compiler.frontends.onnx.file.variations import apply_ranks, apply_variation, variable_of
 from anydim.compiler.frontends.origins import Origin
 from anydim.compiler.frontends.overflow import GROW, expected_bounds
 from anydim.compiler.frontends.table import frontend_of, opened_source
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 def prepare(request: Request) -> Prepared | None:
     """The graph to compile in place of a torch program, and its options; None for other sources."""
-    found = frontend_of(request.source).prepared(request.source, request.options)
+    found = frontend_of(request.source).prepare(request.source, request.options)
     if found is None and request.options.dynamic_shapes is not None:
         raise OptionError(
             "dynamic_shapes was given for a source that is no program of torch",
@@ -156,7 +156,7 @@ def _open_devices(
 def _delegate_whole(source: Any, dims: Mapping[str, Dim], error: InternalError) -> Graph | None:
     """A graph that delegates the whole model to onnxruntime; None if not possible."""
     try:
-        return frontend_of(source).delegated(source, dims, error.problem)
+        return frontend_of(source).delegate(source, dims, error.problem)
     except UserError:
         return None
 
@@ -193,13 +193,13 @@ def _find_variations(
     """What calls may vary of an ONNX model, and the compiler of a variation; None if nothing."""
     if opened is None:
         return None, None
-    known, bounds = ranked(opened, given_dims(request.options.dims))
+    known, bounds = apply_ranks(opened, given_dims(request.options.dims))
     variable = variable_of(known, strings=False)
     if not (variable.open or variable.overridable):
         return variable, None
 
     def make(variation: Variation) -> CallableProgram:
-        return build_model(request.changed(varied(known, variation), dims=bounds))[0]
+        return build_model(request.changed(apply_variation(known, variation), dims=bounds))[0]
 
     made: Variations[CallableProgram] = Variations(make)
 

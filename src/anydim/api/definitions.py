@@ -42,11 +42,11 @@ from anydim.compiler.frontends.arguments import (
     any_shape,
     array_for,
     array_of,
+    array_of_shape,
     constant,
     known_sizes,
     own_sizes,
     rows_of,
-    shaped,
     sizes_of,
 )
 from anydim.compiler.frontends.custom import read_text
@@ -288,12 +288,16 @@ class Function(Shown):
         first of some types that the definition accepts.
         """
         pairs = list(zip(given, self.definition.parameters))
-        held = {p.type: shaped(v, p, {}).dtype.name for v, p in pairs if hasattr(v, "__dlpack__")}
+        held = {
+            p.type: array_of_shape(v, p, {}).dtype.name
+            for v, p in pairs
+            if hasattr(v, "__dlpack__")
+        }
         first: LanguageError | None = None
         frozen = freeze_value(attributes)
         for dtype in ("float32", "int64", "bool"):
             types = {p.type: held.get(p.type, dtype) for _, p in pairs}
-            arrays = [shaped(value, p, types) for value, p in pairs]
+            arrays = [array_of_shape(value, p, types) for value, p in pairs]
             try:
                 pattern = pattern_of(self.definition, arrays, attributes)
                 return arrays, graph_of(self.definition, pattern, frozen, fixed)
@@ -328,7 +332,7 @@ class Function(Shown):
                 f"the kernels of {self.definition.name} depend on attribute {quote_list(needed)}",
                 "call it first, or its model(...): options refer to the last new kind of arguments",
             )
-        arrays = [shaped(any_shape(p), p, {}) for p in self.definition.parameters]
+        arrays = [array_of_shape(any_shape(p), p, {}) for p in self.definition.parameters]
         return arrays, {f"...{name}": 1 for name in ellipses_of(self.definition)}
 
     # ---- torch ---------------------------------------------------------------------------------
@@ -493,7 +497,7 @@ class Function(Shown):
         })  # fmt: skip
         flat = tensor_parameters(self.definition)
         arrays = [
-            feeds[p.name] if p.name in feeds else shaped(any_shape(p), p, {})
+            feeds[p.name] if p.name in feeds else array_of_shape(any_shape(p), p, {})
             for p in flat.parameters
         ]
         key = tuple([(array.dtype, array.ndim) for array in arrays])

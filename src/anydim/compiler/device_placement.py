@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from anydim.base.records import dataclass
-from anydim.compiler.frontends.onnx.graphs.foreign import elsewhere
+from anydim.compiler.frontends.onnx.graphs.foreign import describe_foreign
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.graph.regions import Foreign
 from anydim.compiler.graph.verify import verify
@@ -68,7 +68,7 @@ def placed_graph(
     engines = request.engines_of(placed.graph)
     placed = Partition(engines).run(placed)
     work.stage("placed", lambda: placed_text(placed), (placed.graph,))
-    ran = [elsewhere(n) for n in all_nodes(graph) if isinstance(n.region, Foreign)]
+    ran = [describe_foreign(n) for n in all_nodes(graph) if isinstance(n.region, Foreign)]
     idle = (
         f"no node is on '{n}': use placement= or g.on"
         for n in sorted({*request.engines} - {*engines})

@@ -180,7 +180,7 @@ class Served:
         try:
             if self._options.libraries:
                 raise ModelError("it needs a library of operators for onnxruntime")
-            model = import_module(_VARIATIONS).varied(self._opened, variation)
+            model = import_module(_VARIATIONS).apply_variation(self._opened, variation)
             path = self._path if model is self._opened else None
             options = self._options.compile_options.changed(threads=self._options.threads)
             made = import_module("anydim.ort.cached_compile").compile_or_load(model, options, path)

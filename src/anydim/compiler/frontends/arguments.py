@@ -115,7 +115,7 @@ def array_for(rows: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]
     return numpy.broadcast_to(numpy.zeros((), dtype), (2,) * rank)
 
 
-def shaped(value: Any, parameter: Parameter, types: Mapping[str, str]) -> numpy.ndarray:
+def array_of_shape(value: Any, parameter: Parameter, types: Mapping[str, str]) -> numpy.ndarray:
     """An array of a given shape that stores one element; `types` maps type variables."""
     if isinstance(value, numpy.ndarray) or hasattr(value, "__dlpack__"):
         where = f"argument '{parameter.name}'"

@@ -226,7 +226,7 @@ def vector_norm(x: Any, *, axis: Any = None, keepdims: bool = False, ord: float 
     if ord == -numpy.inf:
         return reductions.smallest(own, axis, keepdims=keepdims)
     if ord == numpy.inf:
-        return elementwise("maximum", reductions.reduced("reduce_max", own, axis, keepdims), 0)
+        return elementwise("maximum", reductions.reduce("reduce_max", own, axis, keepdims), 0)
     if ord == 0:
         counted = cast(x.builder, own != 0, own.dtype)
         return reductions.add_up(counted, axis, keepdims=keepdims)
@@ -312,7 +312,7 @@ FUNCTIONS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({
     "matrix_transpose": value_shapes.transpose_matrices, "moveaxis": value_shapes.move_axes,
     "nan_to_num": replace_nan, "ndim": lambda x: x.ndim, "ones_like": _likes(1), "outer": outer,
     "permute_dims": value_shapes.permute, "ptp": reductions.peak_to_peak, "real": lambda x: x,
-    "result_type": lambda *items: common_type([kind_of(_typed(item)) for item in items]),
+    "result_type": lambda *items: common_type([kind_of(_type_like(item)) for item in items]),
     "roll": value_shapes.roll, "row_stack": value_shapes.stack_rows,
     "searchsorted": reductions.search_sorted, "shape": lambda x: x.shape,
     "size": lambda x: x.size, "sort": reductions.order, "split": value_shapes.split,
@@ -327,7 +327,7 @@ FUNCTIONS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType({
 })  # fmt: skip
 
 
-def _typed(item: Any) -> Any:
+def _type_like(item: Any) -> Any:
     return item if is_value(item) else numpy.zeros((), item) if _is_type(item) else array_like(item)
 
 

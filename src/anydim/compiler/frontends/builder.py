@@ -26,7 +26,7 @@ from anydim.base.keywords import public
 from anydim.base.reports import report_unexpected
 from anydim.base.user_values import text_of
 from anydim.compiler.frontends import data_sized
-from anydim.compiler.frontends.definition import called
+from anydim.compiler.frontends.definition import call_definition
 from anydim.compiler.frontends.graph_builder import GraphBuilder, Operand, Value
 from anydim.compiler.frontends.nesting import BuilderNode, branch, loop, size_of
 from anydim.lang.surface.sequences import is_sequence
@@ -70,7 +70,7 @@ class Builder(GraphBuilder):
         frozen = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})
         source = self._source(definition.name)
         try:
-            node, group = called(
+            node, group = call_definition(
                 definition, [v.name for v in values], [v.type for v in values], frozen, self._box,
                 lambda name, kind: self._declared(f"{definition.name}.{name}", kind), source,
             )  # fmt: skip

@@ -77,7 +77,7 @@ def unique(
         "unique_fill", 5, x, axis=axis, sorted=in_order, indices=indices, inverse=inverse,
         counts=counts,
     )  # fmt: skip
-    count = _found(makes, number, extent)
+    count = _bind_count(makes, number, extent)
     along = 0 if axis is None else axis % kind.rank
     fronts = (True, indices, False, counts)
     axes = (along, 0, 0, 0)
@@ -94,7 +94,7 @@ def non_max_suppression(
     rows, number = makes.emit_many(
         "non_max_suppression_fill", 2, boxes, scores, *scalars, center=center
     )
-    return front(makes, rows, _found(makes, number, makes.kind(rows).shape[0]), 0)
+    return front(makes, rows, _bind_count(makes, number, makes.kind(rows).shape[0]), 0)
 
 
 def front(makes: Makes, value: str, count: Size, axis: int) -> str:
@@ -116,10 +116,10 @@ def _count(makes: Makes, marks: str, *limits: Size) -> Size:
     numbers = makes.emit("cast", marks, to=int64)
     rank = makes.kind(marks).rank
     total = makes.emit("reduce_sum", numbers, axes=tuple(range(rank)), keepdims=False)
-    return _found(makes, total, *limits)
+    return _bind_count(makes, total, *limits)
 
 
-def _found(makes: Makes, number: str, *limits: Size) -> Size:
+def _bind_count(makes: Makes, number: str, *limits: Size) -> Size:
     highs = [makes.box.interval(size).hi for size in limits]
     high = min((high for high in highs if high is not None), default=None)
     count = makes.dim("count", 0, high)

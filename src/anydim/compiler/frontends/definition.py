@@ -1,7 +1,7 @@
 """A definition of the comprehension language -> graph, with every size variable a dim.
 
-The graph has one node: the group of the definition, instantiated for its argument types. `called`
-adds such a node to another graph.
+The graph has one node: the group of the definition, instantiated for its argument types.
+`call_definition` adds such a node to another graph.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _with_sizes(kind: TensorType, sizes: Mapping[str, Size]) -> TensorType:
 # ---- a node in another graph -------------------------------------------------------------------
 
 
-def called(
+def call_definition(
     definition: Definition,
     names: Sequence[str],
     types: Sequence[TensorType],
@@ -166,13 +166,13 @@ def called(
     new = {tensor.name: name for tensor, name in zip(group.inputs, names)}
     new.update((t.name, result(t.name, t.type)) for t in group.outputs)
     new.update((t.name, f"{new[group.outputs[0].name]}/{t.name}") for t in group.temporaries)
-    own = _renamed(group, new)
+    own = _rename_tensors(group, new)
     inputs = tuple(tensor.name for tensor in own.inputs)
     outputs = tuple(tensor.name for tensor in own.outputs)
     return Node(FUSED, inputs, outputs, FrozenMapping({"group": own}), source), own
 
 
-def _renamed(group: Group, names: Mapping[str, str]) -> Group:
+def _rename_tensors(group: Group, names: Mapping[str, str]) -> Group:
     """Rename the tensors of a group; an input passed twice becomes one."""
 
     def change(expr: Expr) -> Expr | None:

@@ -89,7 +89,7 @@ def _copy_sign(g: Any, a: Any, b: Any) -> Any:
     return g.where(g.sign_bit(b), -g.abs(a), g.abs(a))
 
 
-def _known(name: str) -> Formula:
+def _choose_number(name: str) -> Formula:
     """The larger or smaller operand; NaN only if both are."""
 
     def choose(g: Any, a: Any, b: Any) -> Any:
@@ -107,8 +107,8 @@ FORMULAS: dict[str, Formula] = {
     "deg2rad": lambda g, x: x * (math.pi / 180),
     "degrees": lambda g, x: x * (180 / math.pi),
     "exp2": _in_float64(lambda x: x.builder.exp(x * math.log(2))),
-    "fmax": _known("max"),
-    "fmin": _known("min"),
+    "fmax": _choose_number("max"),
+    "fmin": _choose_number("min"),
     "heaviside": lambda g, a, b: g.where(a == 0, b, g.where(g.is_nan(a), a, g.relu(g.sign(a)))),
     "hypot": _hypot,
     "isfinite": lambda g, x: g.logical_not(g.logical_or(g.is_nan(x), g.is_inf(x))),
@@ -165,17 +165,17 @@ def elementwise(name: str, *operands: Any, dtype: DType | None = None) -> Any:
         _check_power(items[1], types[0])
         if _is_half(items[1]) and types[0].is_float:
             return elementwise("sqrt", values[0])
-    return cast(g, _applied(g, name, values, types[0]), result)
+    return cast(g, _apply_function(g, name, values, types[0]), result)
 
 
-def _applied(g: Any, name: str, values: list[Any], dtype: DType) -> Any:
+def _apply_function(g: Any, name: str, values: list[Any], dtype: DType) -> Any:
     """The function of values of the types in which it is computed."""
     if name in FORMULAS:
         if name == "isfinite" and not dtype.is_float:
-            return filled(g, values[0], True)
+            return fill_like(g, values[0], True)
         return FORMULAS[name](g, *values)
     if name in ("isnan", "isinf") and not dtype.is_float:
-        return filled(g, values[0], False)
+        return fill_like(g, values[0], False)
     if name in WHOLE and not dtype.is_float:
         return g.identity(values[0])
     if name == "absolute" and dtype.kind == "uint":
@@ -186,7 +186,7 @@ def _applied(g: Any, name: str, values: list[Any], dtype: DType) -> Any:
     return g._apply(own, values, {})
 
 
-def filled(g: Any, like: Any, value: bool | int | float, dtype: DType = boolean) -> Any:
+def fill_like(g: Any, like: Any, value: bool | int | float, dtype: DType = boolean) -> Any:
     """A constant of the shape of a value."""
     return g.fill(shape=like.shape, value=value, dtype=dtype)
 
@@ -218,7 +218,7 @@ def _out_of_range(g: Any, name: str, items: list[Any], kinds: Any) -> Any:
         return None
     beyond = -1 if own < low else 1  # of an element, which compares as 0
     pair = (beyond, 0) if place == 0 else (0, beyond)
-    return filled(g, g._own(other), COMPARISONS[name](*pair))
+    return fill_like(g, g._own(other), COMPARISONS[name](*pair))
 
 
 def _mixed_signs(g: Any, name: str, items: list[Any], kinds: Any) -> Any:

@@ -22,7 +22,7 @@ FAMILIAR = {
 }  # fmt: skip
 
 
-def suggested(name: str) -> str:
+def suggest_operator(name: str) -> str:
     """Return advice for the name of an operator that does not exist, or an empty text."""
     known = FAMILIAR.get(name)
     return f"use '{known}'" if known else suggestion(name, OPERATORS)

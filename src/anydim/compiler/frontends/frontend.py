@@ -77,7 +77,7 @@ class Frontend:
         """
         raise NotImplementedError
 
-    def prepared(self, source: Any, options: Any) -> Prepared | None:
+    def prepare(self, source: Any, options: Any) -> Prepared | None:
         """What is compiled in place of the source, under these options; None: what it reads.
 
         Then no program is stored for the source itself, but for the graph.
@@ -95,7 +95,7 @@ class Frontend:
         """
         return None
 
-    def opened(
+    def open_model(
         self, source: Any, operators: Any, external_data: str | None
     ) -> Opened | None:  # fmt: skip
         """The decoded ONNX model, whose ranks and strings calls may determine; else None.
@@ -105,13 +105,13 @@ class Frontend:
         """
         return None
 
-    def delegated(self, source: Any, dims: Mapping[str, Dim], why: str) -> Graph | None:
+    def delegate(self, source: Any, dims: Mapping[str, Dim], why: str) -> Graph | None:
         """A graph that runs the whole source in onnxruntime, for the reason `why`; None if not
         possible. Raises ModelError if onnxruntime cannot run it.
         """
         return None
 
-    def expected(
+    def soft_bounds(
         self, source: Any, dims: Mapping[str, Dim], highs: Mapping[str, int]
     ) -> Mapping[str, int]:
         """Upper bounds that sizes may exceed, by the names that the dims have in the program.

@@ -16,7 +16,7 @@ from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.keywords import public
 from anydim.base.reports import report_unexpected
 from anydim.base.user_values import short_repr, text_of
-from anydim.compiler.frontends.familiar_names import suggested
+from anydim.compiler.frontends.familiar_names import suggest_operator
 from anydim.compiler.frontends.promotion import number
 from anydim.compiler.frontends.values import Operand, Value
 from anydim.compiler.graph.nodes import Constant, Graph, Node
@@ -173,7 +173,7 @@ class GraphBuilder:
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_") or name not in OPERATORS:
-            hint = suggested(name)
+            hint = suggest_operator(name)
             raise AttributeError(f"there is no operator '{name}'" + (f"; {hint}" if hint else ""))
 
         def call(*inputs: Operand | Sequence[Operand], **attributes: Any) -> Any:

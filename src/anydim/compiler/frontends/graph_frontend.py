@@ -44,7 +44,7 @@ class GraphFrontend(Frontend):
             )
         return graph
 
-    def expected(
+    def soft_bounds(
         self, source: Any, dims: Mapping[str, Dim], highs: Mapping[str, int]
     ) -> Mapping[str, int]:
         """Raises OptionError for own dims with upper bounds: the graph was built with them."""

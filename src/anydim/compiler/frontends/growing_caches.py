@@ -54,7 +54,7 @@ def with_spare_capacity(graph: Graph, results: Mapping[str, str] | None = None) 
     a pair that is no cache, and for caches of different lengths.
     """
     work = _Work(graph)
-    wanted = results or work.found()
+    wanted = results or work.find_caches()
     if not wanted:
         raise GraphError(f"'{graph.name}' has no result that appends to an input", _HINT)
     caches = tuple(work.cache(*pair) for pair in wanted.items())
@@ -67,7 +67,7 @@ def with_spare_capacity(graph: Graph, results: Mapping[str, str] | None = None) 
             f"the caches of '{graph.name}' differ in length or growth: {sizes}",
             "all need the same length, one dim, and the same number of new elements",
         )
-    return work.made(caches, str(past.atom))
+    return work.build(caches, str(past.atom))
 
 
 class _Work:
@@ -83,7 +83,7 @@ class _Work:
             node = self.graph.producers.get(name)
         return name
 
-    def found(self) -> dict[str, str]:
+    def find_caches(self) -> dict[str, str]:
         """Map each input that is a cache to its result."""
         pairs: dict[str, str] = {}
         for result in self.graph.outputs:
@@ -109,7 +109,7 @@ class _Work:
         axis = int(node.attributes.get("axis", 0)) % kind.rank
         return Cache(input, result, axis, kind.shape[axis])
 
-    def made(self, caches: tuple[Cache, ...], past: str) -> SpareCaches:
+    def build(self, caches: tuple[Cache, ...], past: str) -> SpareCaches:
         """Build the graph whose caches have spare capacity."""
         graph, length = self.graph, Size.symbol(past)
         capacity = _fresh("capacity", set(graph.box.names))
@@ -120,7 +120,7 @@ class _Work:
         nodes: list[Node] = []
         for each in caches:
             self._view(nodes, each, each.input, again[each.input], length)
-            self.types[each.input] = _resized(graph.types[each.input], each.axis, whole_size)
+            self.types[each.input] = _resize_axis(graph.types[each.input], each.axis, whole_size)
         names = {**again, **whole}
         results = {each.result for each in caches}
         for node in graph.nodes:
@@ -157,11 +157,11 @@ class _Work:
         """A view of the first elements of a value along the cache's axis."""
         attributes = {"starts": (0,), "ends": (count,), "axes": (cache.axis,)}
         node = Node("slice", (value,), (name,), FrozenMapping(attributes), f"cache '{value}'")
-        self.types[name] = _resized(self.graph.types[cache.input], cache.axis, count)
+        self.types[name] = _resize_axis(self.graph.types[cache.input], cache.axis, count)
         nodes.append(node)
 
 
-def _resized(kind: TensorType, axis: int, size: Size) -> TensorType:
+def _resize_axis(kind: TensorType, axis: int, size: Size) -> TensorType:
     return TensorType(kind.dtype, (*kind.shape[:axis], size, *kind.shape[axis + 1 :]))
 
 

@@ -210,7 +210,7 @@ def branch(
         if condition.type != TensorType(boolean, ()):
             raise GraphError(f"'{builder.name}': a condition of type {condition.type}")
         choice = builder._own(condition).name
-    return _checked(builder, lambda: one_of(call, bodies, choice))
+    return _convert_errors(builder, lambda: one_of(call, bodies, choice))
 
 
 def _callable(builder: GraphBuilder, make: Any) -> None:
@@ -242,14 +242,14 @@ def loop(
     first = None if condition is None else builder._own(condition).name
     iterations = Iterations(call, body, limit, first, names, _has_condition, bind)
     held = [builder._own(value).name for value in carried]
-    return _checked(builder, lambda: iterations.run(held))
+    return _convert_errors(builder, lambda: iterations.run(held))
 
 
 def _has_condition(inside: Any) -> bool:
     return inside.builder._going is not None
 
 
-def _checked(builder: GraphBuilder, make: Callable[[], Sequence[Held]]) -> list[str]:
+def _convert_errors(builder: GraphBuilder, make: Callable[[], Sequence[Held]]) -> list[str]:
     try:
         return [str(held) for held in make()]
     except Unsupported as reason:

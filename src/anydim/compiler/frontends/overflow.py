@@ -32,5 +32,5 @@ def expected_bounds(
     bounds = {name: Dim(dim.lo) if name in expected else dim for name, dim in dims.items()}
     highs = {name: high for name, high in expected.items() if high is not None}
     frontend = frontend_of(source)
-    found = frontend.expected(source, dims, highs)
+    found = frontend.soft_bounds(source, dims, highs)
     return {} if frontend.declares_dims else bounds, found

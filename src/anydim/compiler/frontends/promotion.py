@@ -84,11 +84,11 @@ def loop_types(name: str, kinds: tuple[Kind, ...]) -> tuple[DType, ...]:
         found = function.resolve_dtypes((*dtypes, *[None] * function.nout))
         return tuple(map(from_numpy, found))
     except TypeError:
-        types = ", ".join(kind if isinstance(kind, str) else _named(kind) for kind in kinds)
+        types = ", ".join(kind if isinstance(kind, str) else _kind_name(kind) for kind in kinds)
         raise GraphError(f"numpy.{name} is not defined for {types}", _advice(name)) from None
 
 
-def _named(kind: Kind) -> str:
+def _kind_name(kind: Kind) -> str:
     return kind.name if isinstance(kind, DType) else f"a Python {kind.__name__}"
 
 

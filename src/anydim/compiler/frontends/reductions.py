@@ -25,7 +25,7 @@ def added_type(dtype: DType) -> DType:
     return uint64 if dtype.kind == "uint" else int64
 
 
-def reduced(name: str, x: Any, axis: Axes, keepdims: bool) -> Any:
+def reduce(name: str, x: Any, axis: Axes, keepdims: bool) -> Any:
     """A value reduced by an operator along axes."""
     axes = axes_of(x, axis)
     if not axes:
@@ -39,12 +39,12 @@ def _in_type(x: Any, dtype: Any, usual: DType) -> Any:
 
 def add_up(x: Any, axis: Axes = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
     """The sum along axes; of integers in 64 bits."""
-    return reduced("reduce_sum", _in_type(x, dtype, added_type(x.dtype)), axis, keepdims)
+    return reduce("reduce_sum", _in_type(x, dtype, added_type(x.dtype)), axis, keepdims)
 
 
 def multiply_up(x: Any, axis: Axes = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
     """The product along axes; of integers in 64 bits."""
-    return reduced("reduce_prod", _in_type(x, dtype, added_type(x.dtype)), axis, keepdims)
+    return reduce("reduce_prod", _in_type(x, dtype, added_type(x.dtype)), axis, keepdims)
 
 
 def _real(x: Any, dtype: Any = None) -> Any:
@@ -53,7 +53,7 @@ def _real(x: Any, dtype: Any = None) -> Any:
 
 def average(x: Any, axis: Axes = None, dtype: Any = None, *, keepdims: bool = False) -> Any:
     """The mean along axes; of integers in float64."""
-    return reduced("reduce_mean", _real(x, dtype), axis, keepdims)
+    return reduce("reduce_mean", _real(x, dtype), axis, keepdims)
 
 
 def variance(
@@ -89,13 +89,13 @@ def _require_elements(x: Any, axes: Sequence[int], name: str) -> None:
 def largest(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
     """The largest element along axes; NaN if one is NaN."""
     _require_elements(x, axes_of(x, axis), "maximum")
-    return reduced("reduce_max", x, axis, keepdims)
+    return reduce("reduce_max", x, axis, keepdims)
 
 
 def smallest(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
     """The smallest element along axes; NaN if one is NaN."""
     _require_elements(x, axes_of(x, axis), "minimum")
-    return reduced("reduce_min", x, axis, keepdims)
+    return reduce("reduce_min", x, axis, keepdims)
 
 
 def peak_to_peak(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
@@ -105,12 +105,12 @@ def peak_to_peak(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
 
 def every(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
     """Whether all elements along axes are true, or not 0."""
-    return reduced("reduce_min", cast(x.builder, x, boolean), axis, keepdims)
+    return reduce("reduce_min", cast(x.builder, x, boolean), axis, keepdims)
 
 
 def some(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
     """Whether an element along axes is true, or not 0."""
-    return reduced("reduce_max", cast(x.builder, x, boolean), axis, keepdims)
+    return reduce("reduce_max", cast(x.builder, x, boolean), axis, keepdims)
 
 
 def count_nonzero(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
@@ -187,7 +187,7 @@ def order(
     descending: bool = False,
 ) -> Any:  # fmt: skip
     """The sorted elements along an axis, NaN last; stable whatever `kind` is."""
-    return _sorted(x, axis, descending)[0]
+    return _sort(x, axis, descending)[0]
 
 
 def positions_in_order(
@@ -195,10 +195,10 @@ def positions_in_order(
     descending: bool = False,
 ) -> Any:  # fmt: skip
     """The indices that sort the elements along an axis; stable whatever `kind` is."""
-    return _sorted(x, axis, descending)[1]
+    return _sort(x, axis, descending)[1]
 
 
-def _sorted(x: Any, axis: int | None, descending: bool) -> Any:
+def _sort(x: Any, axis: int | None, descending: bool) -> Any:
     x = flat(x) if axis is None else x
     along = axis_of(x, -1 if axis is None else axis)
     return x.builder.sort(x, axis=along, descending=bool(descending))

@@ -43,8 +43,8 @@ def subscripts(
             first = 0 if step > 0 else shape[axis] - 1
             last = shape[axis] if step > 0 else -shape[axis] - 1
             axes.append(axis)
-            starts.append(first if cut.start is None else _bound(name, cut.start))
-            ends.append(last if cut.stop is None else _bound(name, cut.stop))
+            starts.append(first if cut.start is None else _as_bound(name, cut.start))
+            ends.append(last if cut.stop is None else _as_bound(name, cut.stop))
             steps.append(step)
         axis += 1
     if axes:
@@ -70,7 +70,7 @@ def _whole(name: str, rank: int, keys: tuple[Any, ...]) -> list[Any]:
 
 def _one(name: str, axis: int, extent: Size, part: Any, need: Callable[[Guard], None]) -> slice:
     """The slice of one element."""
-    index = _bound(name, part)
+    index = _as_bound(name, part)
     known, size = as_size(index).constant, extent.constant
     if known is not None and size is not None and not -size <= known < size:
         raise GraphError(f"'{name}' has {size} elements along axis {axis}, and no element {known}")
@@ -84,7 +84,7 @@ def _one(name: str, axis: int, extent: Size, part: Any, need: Callable[[Guard], 
 
 
 def _number(name: str, step: Any, usual: int) -> int:
-    given = usual if step is None else as_size(_bound(name, step)).constant
+    given = usual if step is None else as_size(_as_bound(name, step)).constant
     if not given:
         raise GraphError(
             f"'{name}': the step of a slice is {short_repr(step)}", "give a number, not 0"
@@ -92,7 +92,7 @@ def _number(name: str, step: Any, usual: int) -> int:
     return given
 
 
-def _bound(name: str, value: Any) -> Any:
+def _as_bound(name: str, value: Any) -> Any:
     """Convert to an integer or a size."""
     if isinstance(value, Size):
         return value

@@ -56,7 +56,7 @@ def frontend_of(source: Any) -> Frontend:
 
 def opened_source(source: Any, options: Any) -> Opened | None:
     """The decoded ONNX model of a source, by its options, an `anydim.Options`; None for others."""
-    return frontend_of(source).opened(source, options.operators, options.external_data)
+    return frontend_of(source).open_model(source, options.operators, options.external_data)
 
 
 def own_kind(source: Any) -> str:

@@ -38,7 +38,7 @@ def text_graph(source: TextSource, dims: Mapping[str, Dim] | None) -> Graph:
     attributes = _attributes(source, definition)
     pattern = _pattern(source, tensor_parameters(definition), attributes)
     graph = graph_of(definition, pattern, attributes)
-    return graph.replace(box=_bounded(graph.box, dims or {}, definition.name))
+    return graph.replace(box=_bound_dims(graph.box, dims or {}, definition.name))
 
 
 def text_call(source: TextSource) -> tuple[Definition, Mapping[str, Any]]:
@@ -168,7 +168,7 @@ def _types(source: TextSource, definition: Definition) -> dict[str, str]:
     return {**dict.fromkeys(variables, "float32"), **found, **TYPE_NAMES}
 
 
-def _bounded(box: Box, dims: Mapping[str, Dim], name: str) -> Box:
+def _bound_dims(box: Box, dims: Mapping[str, Dim], name: str) -> Box:
     for dim in dims:
         if dim not in box.names:
             hint = suggestion(dim, box.names) or f"its dims are {quote_list(box.names)}"

@@ -33,23 +33,23 @@ class TextFrontend(Frontend):
     def read(
         self, source: Any, dims: Mapping[str, Dim], operators: Any, fallback: bool
     ) -> Graph:  # fmt: skip
-        graph: Graph = _texts().text_graph(_named(source), dims)
+        graph: Graph = _texts().text_graph(_source_of(source), dims)
         return graph
 
     def schedules(self, source: Any) -> Schedules:
-        return Schedules(*_texts().text_options(_named(source)))
+        return Schedules(*_texts().text_options(_source_of(source)))
 
     def ragged(self, source: Any) -> Mapping[str, str] | None:
-        return _texts().definition_of(_named(source)).ragged or None
+        return _texts().definition_of(_source_of(source)).ragged or None
 
     def origin(self, source: Any) -> Origin:
-        return DefinitionCall(*_texts().text_call(_named(source)))
+        return DefinitionCall(*_texts().text_call(_source_of(source)))
 
     def with_arguments(
         self, source: Any, attributes: Mapping[str, str], types: Mapping[str, str],
         arrays: Mapping[str, numpy.ndarray],
     ) -> Any:  # fmt: skip
-        named = _named(source)
+        named = _source_of(source)
         parameters = _texts().definition_of(named).parameters if arrays else ()
         names = [parameter.name for parameter in parameters]
         only = names[0] if len(names) == 1 else ""
@@ -62,7 +62,7 @@ class TextFrontend(Frontend):
         )
 
 
-def _named(source: Any) -> TextSource:
+def _source_of(source: Any) -> TextSource:
     found = text_source(source)
     assert found is not None
     return found

@@ -25,7 +25,7 @@ class TorchFrontend(Frontend):
     def recognises(self, source: Any) -> bool:
         return is_torch(source)
 
-    def prepared(self, source: Any, options: Any) -> Prepared:
+    def prepare(self, source: Any, options: Any) -> Prepared:
         """The graph with the state of the program, and a model that keeps it.
 
         `options.dims` are the example arguments of a module, `dynamic_shapes` its free axes.

@@ -90,7 +90,7 @@ def reshape(x: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -
     return x.builder.reshape(x, shape=tuple(given))
 
 
-def reshaped(x: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
+def reshape_to(x: Any, *shape: Any, order: str = "C", copy: bool | None = None) -> Any:
     """The elements in row-major order under another shape: x.reshape(2, -1)."""
     single = len(shape) == 1 and isinstance(shape[0], (tuple, list))
     return reshape(x, shape[0] if single else shape, order)
@@ -111,7 +111,7 @@ def permute(x: Any, axes: Any = None) -> Any:
     return x.builder.transpose(x, perm=perm)
 
 
-def permuted(x: Any, *axes: Any) -> Any:
+def permute_axes(x: Any, *axes: Any) -> Any:
     """The axes in another order: x.transpose(1, 0); without one, reversed."""
     single = len(axes) == 1 and (axes[0] is None or isinstance(axes[0], (tuple, list)))
     return permute(x, axes[0] if single else axes or None)
@@ -255,7 +255,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     """The elements moved along axes, around the end."""
     if axis is None:
         return x.builder.reshape(roll(flat(x), shift, 0), shape=x.shape)
-    shifts, axes = _along_each(x, _listed(x, shift), _listed(x, axis))
+    shifts, axes = _along_each(x, _as_list(x, shift), _as_list(x, axis))
     total: dict[int, Size] = {}
     for along, by in zip(axes, shifts):
         own = axis_of(x, along)
@@ -266,7 +266,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     return x
 
 
-def _listed(x: Any, given: Any) -> list[Any]:
+def _as_list(x: Any, given: Any) -> list[Any]:
     own = given.tolist() if isinstance(given, (numpy.ndarray, numpy.generic)) else given
     items = list(own) if isinstance(own, (tuple, list)) else [own]
     if any(isinstance(item, (tuple, list)) for item in items):

@@ -49,7 +49,7 @@ def _power(self: Value, other: Operand) -> Value:
     return made
 
 
-def _reflected(name: str) -> Binary:
+def _reflect(name: str) -> Binary:
     def apply(self: Value, other: Operand) -> Value:
         made: Value = elementwise.elementwise(name, other, self)
         return made
@@ -120,20 +120,20 @@ class Value:
     __ne__ = _binary("not_equal")  # type: ignore[assignment]
     __lt__, __le__ = _binary("less"), _binary("less_equal")
     __gt__, __ge__ = _binary("greater"), _binary("greater_equal")
-    __add__, __radd__ = _binary("add"), _reflected("add")
-    __sub__, __rsub__ = _binary("subtract"), _reflected("subtract")
-    __mul__, __rmul__ = _binary("multiply"), _reflected("multiply")
-    __truediv__, __rtruediv__ = _binary("divide"), _reflected("divide")
-    __floordiv__, __rfloordiv__ = _binary("floor_divide"), _reflected("floor_divide")
-    __mod__, __rmod__ = _binary("remainder"), _reflected("remainder")
-    __divmod__, __rdivmod__ = _binary("divmod"), _reflected("divmod")
-    __pow__, __rpow__ = _power, _reflected("power")
-    __matmul__, __rmatmul__ = _binary("matmul"), _reflected("matmul")
-    __and__, __rand__ = _binary("bitwise_and"), _reflected("bitwise_and")
-    __or__, __ror__ = _binary("bitwise_or"), _reflected("bitwise_or")
-    __xor__, __rxor__ = _binary("bitwise_xor"), _reflected("bitwise_xor")
-    __lshift__, __rlshift__ = _binary("left_shift"), _reflected("left_shift")
-    __rshift__, __rrshift__ = _binary("right_shift"), _reflected("right_shift")
+    __add__, __radd__ = _binary("add"), _reflect("add")
+    __sub__, __rsub__ = _binary("subtract"), _reflect("subtract")
+    __mul__, __rmul__ = _binary("multiply"), _reflect("multiply")
+    __truediv__, __rtruediv__ = _binary("divide"), _reflect("divide")
+    __floordiv__, __rfloordiv__ = _binary("floor_divide"), _reflect("floor_divide")
+    __mod__, __rmod__ = _binary("remainder"), _reflect("remainder")
+    __divmod__, __rdivmod__ = _binary("divmod"), _reflect("divmod")
+    __pow__, __rpow__ = _power, _reflect("power")
+    __matmul__, __rmatmul__ = _binary("matmul"), _reflect("matmul")
+    __and__, __rand__ = _binary("bitwise_and"), _reflect("bitwise_and")
+    __or__, __ror__ = _binary("bitwise_or"), _reflect("bitwise_or")
+    __xor__, __rxor__ = _binary("bitwise_xor"), _reflect("bitwise_xor")
+    __lshift__, __rlshift__ = _binary("left_shift"), _reflect("left_shift")
+    __rshift__, __rrshift__ = _binary("right_shift"), _reflect("right_shift")
     __neg__, __pos__ = _unary("negative"), _unary("positive")
     __invert__, __abs__ = _unary("invert"), _unary("absolute")
     __round__ = _method("round", array_functions.round_to)
@@ -165,7 +165,7 @@ class Value:
     prod = _method("prod", reductions.multiply_up)
     ravel = _method("ravel", value_shapes.flat)
     repeat = _method("repeat", value_shapes.repeat)
-    reshape = _method("reshape", value_shapes.reshaped)
+    reshape = _method("reshape", value_shapes.reshape_to)
     round = _method("round", array_functions.round_to)
     squeeze = _method("squeeze", value_shapes.drop_axes)
     std = _method("std", reductions.deviation)
@@ -173,7 +173,7 @@ class Value:
     swapaxes = _method("swapaxes", value_shapes.swap_axes)
     take = _method("take", value_shapes.take)
     trace = _method("trace", value_shapes.trace)
-    transpose = _method("transpose", value_shapes.permuted)
+    transpose = _method("transpose", value_shapes.permute_axes)
     var = _method("var", reductions.variance)
 
     # ---- parts ----

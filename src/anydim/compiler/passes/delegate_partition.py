@@ -19,8 +19,8 @@ from anydim.compiler.graph.operator import operator
 from anydim.compiler.graph.regions import REGION
 from anydim.compiler.passes.assign_devices import Placed
 from anydim.compiler.passes.delegate.empty_tensors import may_be_empty
-from anydim.compiler.passes.delegate.inexact_nodes import inexact
-from anydim.compiler.passes.delegate.onnx_export import exported
+from anydim.compiler.passes.delegate.inexact_nodes import reason_of_deviation
+from anydim.compiler.passes.delegate.onnx_export import export_model
 from anydim.compiler.passes.delegate.onnx_writer import Refused
 from anydim.compiler.passes.device_placement.rules import HOST
 from anydim.compiler.passes.flow import with_nodes
@@ -73,11 +73,11 @@ class Partition:
             hint = "give dims a lower bound of 1"
             return f"it does not support empty tensors, and {sizes} may be 0: {hint}"
         engine = self.engines[node.device]
-        odd = inexact(engine.name, graph, node)
+        odd = reason_of_deviation(engine.name, graph, node)
         if odd:
             return odd
         try:
-            made = exported(_single(graph, node), named=False)
+            made = export_model(_single(graph, node), named=False)
         except Refused as reason:
             return str(reason)
         for port in (*made.inputs, *made.outputs):

@@ -13,8 +13,8 @@ from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Constant, Graph
 from anydim.compiler.passes.assemble import Store
-from anydim.compiler.passes.delegate.empty_tensors import needed
-from anydim.compiler.passes.delegate.onnx_export import exported
+from anydim.compiler.passes.delegate.empty_tensors import nonempty_sizes
+from anydim.compiler.passes.delegate.onnx_export import export_model
 from anydim.compiler.passes.delegate.onnx_writer import Refused
 from anydim.runtime.program.region import EngineStep
 
@@ -29,7 +29,7 @@ class Delegate:
     def run(self, engine: str, graph: Graph) -> EngineStep:
         """The step for the graph of a subgraph on an engine."""
         try:
-            made = exported(graph)
+            made = export_model(graph)
         except Refused as reason:  # each of its nodes was accepted
             raise InternalError(f"{graph.name}: {reason}") from None
         source = graph.nodes[0].source
@@ -43,7 +43,9 @@ class Delegate:
             inputs=tuple(port.name for port in made.inputs),
             outputs=tuple(port.name for port in made.outputs),
             vectors=made.vectors,
-            needed=tuple(dict.fromkeys(s for node in graph.nodes for s in needed(graph, node))),
+            needed=tuple(
+                dict.fromkeys(s for node in graph.nodes for s in nonempty_sizes(graph, node))
+            ),
             source=source,
         )
 

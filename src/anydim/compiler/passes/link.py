@@ -22,7 +22,7 @@ from anydim.compiler.graph.regions import (
     Sizes,
 )
 from anydim.compiler.passes.assemble import Store
-from anydim.compiler.passes.delegate.empty_tensors import needed_elsewhere
+from anydim.compiler.passes.delegate.empty_tensors import nonempty_sizes_of_file
 from anydim.compiler.passes.device_copies import CopiesBetween
 from anydim.compiler.passes.in_place import updated_loops
 from anydim.compiler.passes.segment import Cut, Held, Part, straight
@@ -115,7 +115,7 @@ class Link:
             makes=node.outputs,
             inputs=region.inputs,
             outputs=region.outputs,
-            needed=tuple(dict.fromkeys(needed_elsewhere(graph, node, region))),
+            needed=tuple(dict.fromkeys(nonempty_sizes_of_file(graph, node, region))),
             source=node.source,
         )
 

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
-from anydim.compiler.frontends.onnx.file.order import in_order, ordered
+from anydim.compiler.frontends.onnx.file.order import in_order, sort_nodes
 
 
 def model(nodes, constants=(), opset=17):
@@ -50,13 +50,13 @@ def test_an_order_that_is_there_stays():
     node = helper.make_node
     made = model([node("Relu", ["x"], ["b"]), node("Neg", ["x"], ["a"]),
                   node("Add", ["a", "b"], ["y"])])  # fmt: skip
-    assert in_order(made.graph) and ordered(made) is made
+    assert in_order(made.graph) and sort_nodes(made) is made
     shuffled = onnx.ModelProto()
     shuffled.CopyFrom(made)
     nodes = [made.graph.node[place] for place in (2, 0, 1)]
     del shuffled.graph.node[:]
     shuffled.graph.node.extend(nodes)
-    assert [each.op_type for each in ordered(shuffled).graph.node] == ["Neg", "Relu", "Add"]
+    assert [each.op_type for each in sort_nodes(shuffled).graph.node] == ["Neg", "Relu", "Add"]
 
 
 @pytest.mark.parametrize(("end", "backwards"), [(2**31 - 1, -(2**31)), (2**63 - 1, -(2**63))])

@@ -22,8 +22,8 @@ from anydim.base.errors import ModelError
 from anydim.compiler.frontends.custom import Operators
 from anydim.compiler.frontends.onnx.file.reading import Opened, open_model
 from anydim.compiler.frontends.onnx.file.strings import StringsInside, holds_strings
-from anydim.compiler.frontends.onnx.file.tensors import Unsupported, unsupported
-from anydim.compiler.frontends.onnx.file.variations import ranked
+from anydim.compiler.frontends.onnx.file.tensors import Unsupported, unsupported_error
+from anydim.compiler.frontends.onnx.file.variations import apply_ranks
 from anydim.compiler.frontends.onnx.graphs.functions import functions_of
 from anydim.compiler.frontends.onnx.graphs.inputs import Inputs
 from anydim.compiler.frontends.onnx.graphs.inside import Emission
@@ -51,7 +51,7 @@ def import_model(
     imported. Raises ModelError for a model that cannot be read or is not supported, OptionError for
     unknown dims.
     """
-    opened, dims = ranked(open_model(source), dims or {})
+    opened, dims = apply_ranks(open_model(source), dims or {})
     if holds_strings(opened.proto.graph):
         raise StringsInside(opened)
     try:
@@ -79,7 +79,7 @@ def _graph(opened: Opened, dims: Mapping[str, Dim], operators: Operators, fallba
         for name, held in outputs.items():
             results.add(name, held)
     if model.failures:
-        raise unsupported(opened.name, model.failures, "" if fallback else _ALLOW)
+        raise unsupported_error(opened.name, model.failures, "" if fallback else _ALLOW)
     if not outputs:
         raise ModelError(f"{opened.name} has no outputs")
     lists = {**inputs.lists, **results.lists}

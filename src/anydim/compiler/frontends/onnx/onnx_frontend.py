@@ -55,19 +55,19 @@ class OnnxFrontend(Frontend):
         graph: Graph = importer.import_model(source, dims, known, fallback)
         return graph
 
-    def opened(
+    def open_model(
         self, source: Any, operators: Any, external_data: str | None
     ) -> Opened | None:  # fmt: skip
         if operators is not None:
             import_module("anydim.compiler.frontends.custom").operators_of(operators)
         return _opened(source, external_data)
 
-    def delegated(self, source: Any, dims: Mapping[str, Dim], why: str) -> Graph | None:
+    def delegate(self, source: Any, dims: Mapping[str, Dim], why: str) -> Graph | None:
         importer = import_module("anydim.compiler.frontends.onnx.importer")
         graph: Graph = importer.import_foreign(source, dims, why)
         return graph
 
-    def expected(
+    def soft_bounds(
         self, source: Any, dims: Mapping[str, Dim], highs: Mapping[str, int]
     ) -> Mapping[str, int]:
         if not highs:

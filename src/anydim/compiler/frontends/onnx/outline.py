@@ -14,7 +14,7 @@ from anydim.base.sheet import Sheet, Shown, facts
 from anydim.base.text import count_of
 from anydim.compiler.frontends.onnx.file.dims import Declared, DimNames
 from anydim.compiler.frontends.onnx.file.frame import Frame, Value, frame_of
-from anydim.compiler.frontends.onnx.file.mapped import mapped
+from anydim.compiler.frontends.onnx.file.mapped import map_file
 from anydim.sizes import Box
 
 _STRING = 8
@@ -94,7 +94,7 @@ def outline(source: str | os.PathLike[str] | bytes) -> Outline:
         return _outline("the model", "the model", memoryview(source).cast("B"))
     path = Path(source)
     try:
-        with mapped(path) as (data, _):
+        with map_file(path) as (data, _):
             return _outline(os.fspath(path), path.name, data)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

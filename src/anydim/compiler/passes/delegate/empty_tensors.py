@@ -20,7 +20,7 @@ SAFE = ("concat", "tile")
 _RISKY = ("slice", "clip", "prelu")
 
 
-def needed(graph: Graph, node: Node) -> Iterator[Size]:
+def nonempty_sizes(graph: Graph, node: Node) -> Iterator[Size]:
     """Sizes of a node's operands and results that must not be 0 when it runs."""
     if _safe(node):
         return
@@ -32,12 +32,12 @@ def needed(graph: Graph, node: Node) -> Iterator[Size]:
 
 def may_be_empty(graph: Graph, node: Node) -> tuple[Size, ...]:
     """Sizes of a node that may be 0 although its results are not empty."""
-    found = dict.fromkeys(needed(graph, node))
+    found = dict.fromkeys(nonempty_sizes(graph, node))
     results = [graph.types[name].shape for name in node.outputs]
     return tuple(size for size in found if not all(_covers(shape, size) for shape in results))
 
 
-def needed_elsewhere(graph: Graph, node: Node, region: Foreign) -> Iterator[Size]:
+def nonempty_sizes_of_file(graph: Graph, node: Node, region: Foreign) -> Iterator[Size]:
     """Sizes that must not be 0 when onnxruntime runs a node of a file."""
     may_crash = import_module("anydim.runtime.devices.engines.onnxruntime").may_crash
 

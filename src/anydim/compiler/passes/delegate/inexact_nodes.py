@@ -25,7 +25,7 @@ _BYTES = ("quantize", "dequantize", "matmul_integer", "conv_integer")
 _KINDS = ("view", "movement", "index", "source")  # operators that move integers unchanged
 
 
-def inexact(engine: str, graph: Graph, node: Node) -> str:
+def reason_of_deviation(engine: str, graph: Graph, node: Node) -> str:
     """The reason not to delegate a node that the engine would accept; '' if none."""
     return _ENGINES[engine](graph, node) if engine in _ENGINES else ""
 

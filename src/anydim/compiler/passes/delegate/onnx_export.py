@@ -38,7 +38,7 @@ class Exported:
     vectors: tuple[tuple[str, tuple[Size, ...]], ...]
 
 
-def exported(graph: Graph, named: bool = True) -> Exported:
+def export_model(graph: Graph, named: bool = True) -> Exported:
     """Export a subgraph. Raises Refused for a node that ONNX cannot express, OptionError for too
     many weights. `named`: nodes have their names, for the errors of engines."""
     names = {name: f"v{number}" for number, name in enumerate(_values(graph))}

@@ -28,7 +28,7 @@ def _plain(name: str, *attributes: str) -> Row:
     return row
 
 
-def _indexed(row: Row) -> Row:
+def _counting_from_end(row: Row) -> Row:
     """A row of an operator with indices, which ONNX counts from the end if they are negative."""
 
     def checked(call: Call) -> None:
@@ -75,8 +75,8 @@ def _mod(fmod: int) -> Row:
 def _swish(call: Call) -> None:
     (x,) = call.inputs
     alpha = call["alpha"]
-    inner = x if alpha == 1.0 else call.made("Mul", x, call.number(alpha))
-    call.add("Mul", [x, call.made("Sigmoid", inner)])
+    inner = x if alpha == 1.0 else call.add_inner("Mul", x, call.number(alpha))
+    call.add("Mul", [x, call.add_inner("Sigmoid", inner)])
 
 
 def _gelu(approximate: str) -> Row:
@@ -84,7 +84,7 @@ def _gelu(approximate: str) -> Row:
 
 
 def _not(name: str) -> Row:
-    return lambda call: call.add("Not", [call.made(name, *call.inputs)])
+    return lambda call: call.add("Not", [call.add_inner(name, *call.inputs)])
 
 
 def _prelu(call: Call) -> None:
@@ -135,7 +135,7 @@ def _gemm(call: Call) -> None:
     )  # fmt: skip
 
 
-def _shaped(name: str, **more: Any) -> Row:
+def _with_shape(name: str, **more: Any) -> Row:
     """The shape of the result as the second input."""
     return lambda call: call.add(
         name, [call.inputs[0], call.writer.sizes(call.results[0].shape)], **more
@@ -181,7 +181,7 @@ def _one_hot(call: Call) -> None:
 
 
 def _trilu(call: Call) -> None:
-    k = call.made("Squeeze", call.writer.sizes([call["k"]]))
+    k = call.add_inner("Squeeze", call.writer.sizes([call["k"]]))
     call.add("Trilu", [call.inputs[0], k], upper=int(call["upper"]))
 
 
@@ -213,14 +213,14 @@ def _fill(call: Call) -> None:
 def _size_tensor(call: Call) -> None:
     made = call.writer.sizes(call["values"])
     if call["scalar"]:
-        made = call.made("Squeeze", made)
+        made = call.add_inner("Squeeze", made)
     call.add("Cast", [made], to=CODES[call["dtype"].name])
 
 
 def _range(call: Call) -> None:
     ends = [call["start"], call["start"] + call["step"] * call["count"], call["step"]]
-    made = [call.made("Squeeze", call.writer.sizes([end])) for end in ends]
-    call.add("Cast", [call.made("Range", *made)], to=CODES[call["dtype"].name])
+    made = [call.add_inner("Squeeze", call.writer.sizes([end])) for end in ends]
+    call.add("Cast", [call.add_inner("Range", *made)], to=CODES[call["dtype"].name])
 
 
 def _dequantize(call: Call) -> None:
@@ -258,16 +258,16 @@ ROWS: Mapping[str, Row] = {
     "hardmax": _softmax("Hardmax"), "layer_norm": _layer_norm, "gemm": _gemm,
     "matmul_integer": _matmul_integer, "dequantize": _dequantize, "quantize": _quantize,
     # views and other movement
-    "reshape": _shaped("Reshape", allowzero=1), "expand": _shaped("Expand"),
+    "reshape": _with_shape("Reshape", allowzero=1), "expand": _with_shape("Expand"),
     "squeeze": _axes("Squeeze"), "unsqueeze": _axes("Unsqueeze"), "slice": _slice,
     "split": _split, "tile": _tile, "pad": _pad,
     "depth_to_space": _depth_to_space, "space_to_depth": _space_to_depth,
     # indices and sizes
-    "gather": _indexed(_plain("Gather", "axis")),
-    "gather_elements": _indexed(_plain("GatherElements", "axis")),
-    "gather_nd": _indexed(_plain("GatherND", "batch_dims")),
-    "scatter_elements": _indexed(_plain("ScatterElements", "reduction", "axis")),
-    "scatter_nd": _indexed(_plain("ScatterND", "reduction")),
+    "gather": _counting_from_end(_plain("Gather", "axis")),
+    "gather_elements": _counting_from_end(_plain("GatherElements", "axis")),
+    "gather_nd": _counting_from_end(_plain("GatherND", "batch_dims")),
+    "scatter_elements": _counting_from_end(_plain("ScatterElements", "reduction", "axis")),
+    "scatter_nd": _counting_from_end(_plain("ScatterND", "reduction")),
     "one_hot": _one_hot, "trilu": _trilu, "arg_max": _arg("ArgMax"), "arg_min": _arg("ArgMin"),
     "fill": _fill, "size_tensor": _size_tensor, "range": _range,
     **WINDOWS,

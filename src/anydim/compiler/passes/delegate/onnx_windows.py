@@ -38,7 +38,7 @@ def _conv_integer(call: Call) -> None:
     _conv("ConvInteger")(call)
 
 
-def _pooled(call: Call) -> dict[str, Any]:
+def _pool_attributes(call: Call) -> dict[str, Any]:
     return {
         **_sliding(call), "kernel_shape": call.integers("kernel"),
         "ceil_mode": int(call["ceil"]),
@@ -48,15 +48,15 @@ def _pooled(call: Call) -> dict[str, Any]:
 def _max_pool(call: Call) -> None:
     if call["indices"]:
         raise Refused("its second result has the indices of the largest elements")
-    call.add("MaxPool", **_pooled(call))
+    call.add("MaxPool", **_pool_attributes(call))
 
 
 def _average_pool(call: Call) -> None:
-    call.add("AveragePool", **_pooled(call), count_include_pad=int(call["count_padding"]))
+    call.add("AveragePool", **_pool_attributes(call), count_include_pad=int(call["count_padding"]))
 
 
 def _lp_pool(call: Call) -> None:
-    call.add("LpPool", **_pooled(call), p=call["p"])
+    call.add("LpPool", **_pool_attributes(call), p=call["p"])
 
 
 def _resize(call: Call) -> None:

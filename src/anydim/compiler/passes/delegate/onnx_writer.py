@@ -52,7 +52,7 @@ class Writer:
         self.nodes.append(node)
         return outputs[0]
 
-    def made(self, name: str, inputs: Iterable[str], **more: Any) -> str:
+    def add_inner(self, name: str, inputs: Iterable[str], **more: Any) -> str:
         """Add an intermediate node; return its result."""
         return self.add(name, inputs, [self.fresh()], **more)
 
@@ -111,9 +111,9 @@ class Call:
             if f"tensor({type_name(CODES.get(dtype.name, 0))})" not in formal.types:
                 raise Refused(f"ONNX has no {name} of {dtype}")
 
-    def made(self, name: str, *inputs: str, **more: Any) -> str:
+    def add_inner(self, name: str, *inputs: str, **more: Any) -> str:
         """Add an intermediate node; return its result."""
-        return self.writer.made(name, inputs, **more)
+        return self.writer.add_inner(name, inputs, **more)
 
     def number(self, value: Any, kind: TensorType | None = None) -> str:
         """A scalar constant of the first input's dtype, or of `kind`."""

@@ -19,7 +19,7 @@ _CLASSIFIERS = {
 _NONE = -1  # the number of an unknown word
 
 
-def coded(nodes: Iterable[Any], taken: set[str]) -> tuple[list[Any], dict[str, str]]:
+def encode_strings(nodes: Iterable[Any], taken: set[str]) -> tuple[list[Any], dict[str, str]]:
     """Rewrite nodes to use numbers for strings; maps each value of numbers to its value of strings.
 
     `taken` are the names of existing values; names of new values are added to it.

@@ -39,7 +39,7 @@ class DataFolder:
         self._states: dict[str, FileState] = {}
         self._name = name
 
-    def opened(self, found: os.stat_result) -> None:
+    def note_model(self, found: os.stat_result) -> None:
         """Note the model, whose opened file has these stat data."""
         self._note(self._name, found)
 
@@ -48,7 +48,7 @@ class DataFolder:
         outside of the folders. `check_location` has accepted the location."""
         place = self._places.get(location)
         if place is None:
-            place = self._places[location] = self._found(location, where)
+            place = self._places[location] = self._resolve(location, where)
         try:
             file = place.open("rb")
         except OSError as error:
@@ -66,16 +66,16 @@ class DataFolder:
             except OSError:
                 now = None
             if now is None or not now.is_same_file(state):
-                raise _changed(state.path)
+                raise _error_of_change(state.path)
 
     def _note(self, location: str, found: os.stat_result) -> None:
         path = os.path.join(self._given, location)
         state = FileState.of(path, found)
         if not self._states.setdefault(location, state).is_same_file(state):
-            raise _changed(path)
+            raise _error_of_change(path)
         note_read(path, found)
 
-    def _found(self, location: str, where: str) -> Path:
+    def _resolve(self, location: str, where: str) -> Path:
         try:
             place = (self._real / location).resolve(strict=True)
             is_file = place.is_file()
@@ -91,7 +91,7 @@ class DataFolder:
         return place
 
 
-def _changed(path: str) -> ModelError:
+def _error_of_change(path: str) -> ModelError:
     return ModelError(f"{path} has changed while it was read", "compile it again")
 
 

@@ -26,7 +26,7 @@ Declared = int | str  # an axis as declared in a file
 _NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
 
 
-def declared(shape: Any) -> tuple[Declared, ...]:
+def axes_of(shape: Any) -> tuple[Declared, ...]:
     """The axes of a TensorShapeProto."""
     return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param for d in shape.dim)
 
@@ -35,7 +35,7 @@ def input_shapes(graph: Any) -> dict[str, tuple[Declared, ...]]:
     """The axes of a GraphProto's input tensors without initializers."""
     constants = {tensor.name for tensor in graph.initializer}
     return {
-        value.name: declared(value.type.tensor_type.shape)
+        value.name: axes_of(value.type.tensor_type.shape)
         for value in graph.input
         if value.name not in constants and value.type.tensor_type.HasField("shape")
     }
@@ -74,13 +74,13 @@ class DimNames:
         if isinstance(axis, int):
             if axis < -1:
                 raise ModelError(f"{self.model}: input '{name}' has a size of {axis}")
-            return as_size(axis) if axis > 0 else self.named(f"{name}_{number}")
+            return as_size(axis) if axis > 0 else self.add(f"{name}_{number}")
         text = axis.strip()
         if is_open(text):
-            return self.named(f"{name}_{number}")
+            return self.add(f"{name}_{number}")
         requested = {text, f"{name}.{number}", f"{name}.{number - rank}"} & self.given.keys()
         formula = None if requested or text in self._plain else self._formula(text)
-        return self.named(text) if formula is None else formula
+        return self.add(text) if formula is None else formula
 
     def _formula(self, text: str) -> Size | None:
         """Parse an expression over dims that other axes name; None for a name."""
@@ -90,7 +90,7 @@ class DimNames:
             return None
         return size if size.symbols and size.symbols <= self._plain else None
 
-    def named(self, given: str, usual: Dim | None = None) -> Size:
+    def add(self, given: str, usual: Dim | None = None) -> Size:
         """The dim for a name in the file."""
         name = given if _NAME.fullmatch(given) else re.sub(r"\W", "_", given)
         if name[0].isdigit():
@@ -121,7 +121,7 @@ class DimNames:
         size = shape[int(axis)]
         return str(size) if str(size) in self.known else size
 
-    def resolved(self) -> dict[str, Dim]:
+    def resolve(self) -> dict[str, Dim]:
         """The given bounds by our names; OptionError for an unknown dim."""
         found: dict[str, Dim] = {}
         names: dict[str, str] = {}
@@ -145,7 +145,7 @@ class DimNames:
 
     def box(self) -> Box:
         """All sizes inside the given bounds; a dim without bounds starts at 0."""
-        given = self.resolved()
+        given = self.resolve()
         dims = [given.get(name, self.usual.get(name, Dim(0))).named(name) for name in self.known]
         box = Box(tuple(dims))
         sizes = dict.fromkeys(size for shape in self.shapes.values() for size in shape)

@@ -12,7 +12,7 @@ from anydim.base.errors import ModelError
 
 
 @contextmanager
-def mapped(path: Path) -> Iterator[tuple[memoryview, os.stat_result]]:
+def map_file(path: Path) -> Iterator[tuple[memoryview, os.stat_result]]:
     """The bytes of a file, and its stat data; ModelError if it is empty, OSError, ValueError."""
     with path.open("rb") as file:
         found = os.fstat(file.fileno())

@@ -20,7 +20,7 @@ def names_read(nodes: Iterable[Any]) -> list[str]:
     for node in nodes:
         found += filter(None, node.input)
         for body in _bodies(node):
-            own = {*names_made(body.node), *_given(body)}
+            own = {*names_made(body.node), *_inputs_and_constants(body)}
             read = (*names_read(body.node), *(value.name for value in body.output))
             found += [name for name in read if name not in own]
     return found
@@ -28,7 +28,7 @@ def names_read(nodes: Iterable[Any]) -> list[str]:
 
 def in_order(graph: Any, known: Iterable[str] = ()) -> bool:
     """Whether every node reads only values defined before it."""
-    there = {"", *known, *_given(graph)}
+    there = {"", *known, *_inputs_and_constants(graph)}
     for node in graph.node:
         if not there.issuperset(node.input):
             return False
@@ -38,7 +38,7 @@ def in_order(graph: Any, known: Iterable[str] = ()) -> bool:
     return True
 
 
-def ordered(proto: Any) -> Any:
+def sort_nodes(proto: Any) -> Any:
     """Sort the nodes of all graphs of a model.
 
     Returns the model itself if they are sorted, or cannot be: for a cycle, or an undefined value.
@@ -74,11 +74,11 @@ def _sort(graph: Any) -> dict[str, None]:
     if order != sorted(order):
         places = iter(sorted(range(len(order)), key=order.__getitem__))
         graph.node.sort(key=lambda node: next(places))
-    own = {*makers, *_given(graph)}
+    own = {*makers, *_inputs_and_constants(graph)}
     return {name: None for name in outside if name not in own}
 
 
-def _given(graph: Any) -> Iterator[str]:
+def _inputs_and_constants(graph: Any) -> Iterator[str]:
     for value in (*graph.input, *graph.initializer):
         yield value.name
     for sparse in graph.sparse_initializer:

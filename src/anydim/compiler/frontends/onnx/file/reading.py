@@ -15,9 +15,9 @@ from anydim.base.errors import InputError, ModelError, UserError
 from anydim.base.records import dataclass
 from anydim.base.user_values import short_repr
 from anydim.compiler.frontends.onnx.file.data_folder import FOLLOW, DataFolder
-from anydim.compiler.frontends.onnx.file.mapped import mapped, no_model
-from anydim.compiler.frontends.onnx.file.order import ordered
-from anydim.compiler.frontends.onnx.file.sparse import densified
+from anydim.compiler.frontends.onnx.file.mapped import map_file, no_model
+from anydim.compiler.frontends.onnx.file.order import sort_nodes
+from anydim.compiler.frontends.onnx.file.sparse import densify
 from anydim.compiler.frontends.onnx.file.wire import Span, without_weights
 
 OLDEST_OPSET = 1
@@ -54,11 +54,11 @@ def open_model(source: Any, external_data: str | None = None) -> Opened:
         return _open_file(Path(source), external_data or settings.external_data)
     if isinstance(source, (bytes, bytearray, memoryview)):
         data = memoryview(source).cast("B")
-        return _opened(data, "the model", None, lambda span: _slice(data, span))
+        return _open_bytes(data, "the model", None, lambda span: _slice(data, span))
     if hasattr(source, "graph") and hasattr(source, "opset_import"):
         try:
             name = source.graph.name or "the model"
-            proto = ordered(densified(source, None, name))
+            proto = sort_nodes(densify(source, None, name))
             return Opened(proto, name, _opset(source, name), None, _domains(source))
         except UserError:
             raise
@@ -73,18 +73,20 @@ def open_model(source: Any, external_data: str | None = None) -> Opened:
 def _open_file(path: Path, external_data: str) -> Opened:
     try:
         folder = DataFolder(path, external_data == FOLLOW)
-        with mapped(folder.model) as (data, found):
-            folder.opened(found)
-            known = _written(found)
-            return _opened(data, path.name, folder, lambda span: _part(folder.model, span, known))
+        with map_file(folder.model) as (data, found):
+            folder.note_model(found)
+            known = _file_stamp(found)
+            return _open_bytes(
+                data, path.name, folder, lambda span: _part(folder.model, span, known)
+            )
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelError(f"{path}: cannot be read: {reason}") from None
 
 
-def _opened(data: memoryview, name: str, folder: DataFolder | None, read: Read) -> Opened:
+def _open_bytes(data: memoryview, name: str, folder: DataFolder | None, read: Read) -> Opened:
     skeleton, spans = without_weights(data)
-    proto = ordered(densified(_decode(skeleton, name), folder, name))
+    proto = sort_nodes(densify(_decode(skeleton, name), folder, name))
     weights = {number: _reader(read, span) for number, span in spans.items()}
     return Opened(proto, name, _opset(proto, name), folder, _domains(proto), weights)
 
@@ -97,7 +99,7 @@ def _slice(data: memoryview, span: Span) -> numpy.ndarray:
     return numpy.frombuffer(data[span.start : span.stop], numpy.uint8)
 
 
-def _written(found: os.stat_result) -> tuple[int, ...]:
+def _file_stamp(found: os.stat_result) -> tuple[int, ...]:
     """A stamp that changes when a file is written or replaced."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
@@ -107,7 +109,7 @@ def _part(path: Path, span: Span, known: tuple[int, ...]) -> numpy.ndarray:
     part = numpy.empty(len(span), numpy.uint8)
     try:
         with path.open("rb", buffering=0) as file:
-            if _written(os.fstat(file.fileno())) != known:
+            if _file_stamp(os.fstat(file.fileno())) != known:
                 raise ModelError(f"{path} has changed since it was opened", "compile it again")
             file.seek(span.start)
             view = part.data

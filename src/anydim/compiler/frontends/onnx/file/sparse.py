@@ -20,7 +20,7 @@ _PACKED = ("int2", "uint2", "int4", "uint4", "float4", "float6")  # several per 
 MOST_BYTES = 1 << 30  # of a dense tensor; a small file may declare a huge one
 
 
-def densified(proto: Any, folder: DataFolder | None, name: str) -> Any:
+def densify(proto: Any, folder: DataFolder | None, name: str) -> Any:
     """Append dense initializers for the sparse ones of each graph.
 
     Returns the model itself if it has none.

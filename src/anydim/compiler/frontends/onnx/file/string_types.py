@@ -42,7 +42,7 @@ def types_of(proto: Any) -> dict[str, Any]:
             graph = onnx.shape_inference.infer_shapes(proto).graph
         values = (*graph.value_info, *graph.output, *graph.input)
         kinds = {value.name: value.type for value in values if value.HasField("type")}
-        declared = _declared(graph.node, kinds)
+        declared = _declare_ranks(graph.node, kinds)
         if not declared:
             break
         own, proto = proto, onnx.ModelProto()
@@ -86,7 +86,7 @@ _MORE_AXES = {
 _UNINFERRED = _RANKS.keys() | _MORE_AXES.keys()
 
 
-def _declared(nodes: Iterable[Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+def _declare_ranks(nodes: Iterable[Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
     """Declarations of results whose rank the standard does not infer."""
     import onnx
 
@@ -101,7 +101,9 @@ def _declared(nodes: Iterable[Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
         if key in _MORE_AXES and not given.tensor_type.HasField("shape"):
             continue
         maps = _MORE_AXES.get(key) == 0 and is_string(given)  # names to numbers, or back
-        value = onnx.ValueInfoProto(name=name, type=counted(given) if maps else string_type(given))
+        value = onnx.ValueInfoProto(
+            name=name, type=number_type(given) if maps else string_type(given)
+        )
         if known is not None:
             value.type.tensor_type.elem_type = known.tensor_type.elem_type
         if key in _RANKS:
@@ -140,7 +142,7 @@ def string_type(kind: Any) -> Any:
     return made
 
 
-def counted(kind: Any) -> Any:
+def number_type(kind: Any) -> Any:
     """The int64 type for the numbers of strings."""
     made = string_type(kind)
     made.tensor_type.elem_type = _INT64

@@ -18,13 +18,18 @@ from typing import Any
 
 from anydim.base.errors import AnydimError, ModelError
 from anydim.base.records import dataclass
-from anydim.compiler.frontends.onnx.file.coded import coded
+from anydim.compiler.frontends.onnx.file.coded import encode_strings
 from anydim.compiler.frontends.onnx.file.dims import DimNames, input_shapes
 from anydim.compiler.frontends.onnx.file.host import operators, steps_of
 from anydim.compiler.frontends.onnx.file.order import in_order, names_made, names_read
 from anydim.compiler.frontends.onnx.file.reading import Opened
-from anydim.compiler.frontends.onnx.file.string_types import STRING, counted, is_string, types_of
-from anydim.compiler.frontends.onnx.file.tensors import unsupported
+from anydim.compiler.frontends.onnx.file.string_types import (
+    STRING,
+    is_string,
+    number_type,
+    types_of,
+)
+from anydim.compiler.frontends.onnx.file.tensors import unsupported_error
 from anydim.runtime.string_operators import HOST, LEARNED, HostSteps, refusal
 from anydim.sizes import Dim
 
@@ -161,9 +166,9 @@ class _Cutting:
             *names_made(self.graph.node),
             *names_read(self.graph.node),
         }
-        nodes, numbers = coded(self.graph.node, taken)
-        self.nodes = _needed(nodes, [value.name for value in self.graph.output])
-        self.kinds |= {name: counted(self.kinds.get(of)) for name, of in numbers.items()}
+        nodes, numbers = encode_strings(self.graph.node, taken)
+        self.nodes = _select_needed(nodes, [value.name for value in self.graph.output])
+        self.kinds |= {name: number_type(self.kinds.get(of)) for name, of in numbers.items()}
         self._mark_strings()
 
     def _mark_strings(self) -> None:
@@ -173,7 +178,7 @@ class _Cutting:
                 self.strings |= {name for name in node.output if name and name not in self.kinds}
 
     def run(self) -> StringParts:
-        early, core, late = self._sorted()
+        early, core, late = self._split()
         requested = [value.name for value in self.graph.output]
         self._refuse_unknown([*early, *late])
         self._refuse_between(core, late)
@@ -197,7 +202,7 @@ class _Cutting:
     def _inputs(self) -> Iterator[Any]:
         return (value for value in self.graph.input if value.name not in self.constants)
 
-    def _sorted(self) -> tuple[list[Any], list[Any], list[Any]]:
+    def _split(self) -> tuple[list[Any], list[Any], list[Any]]:
         """The nodes before, in and after native code; constants are copied to every reader."""
         ready = {value.name for value in self._inputs()} | self.constants
         parts: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
@@ -227,10 +232,11 @@ class _Cutting:
             f"{node.name or node.output[0]}: {node.op_type} (opset {self.opened.opset}): "
             "not an operator of this opset"
             for node in nodes
-            if (node.domain, node.op_type) not in own | HOST.keys() and not _known(node, versions)
+            if (node.domain, node.op_type) not in own | HOST.keys()
+            and not _has_schema(node, versions)
         ]
         if lines:
-            raise unsupported(self.opened.name, lines)
+            raise unsupported_error(self.opened.name, lines)
 
     def _refuse_between(self, core: Sequence[Any], late: Sequence[Any]) -> None:
         stuck = set(names_made(late)) & set(names_read(core))
@@ -240,7 +246,7 @@ class _Cutting:
                 f"{node.name or node.output[0]}: {node.op_type} (opset {self.opened.opset}): reads "
                 "what operators on strings make of computed values" for node in where
             ]  # fmt: skip
-            raise unsupported(self.opened.name, lines)
+            raise unsupported_error(self.opened.name, lines)
 
     def _host(self, nodes: Sequence[Any], outputs: Sequence[str]) -> HostPart:
         import onnx
@@ -299,7 +305,7 @@ class _Cutting:
         return proto
 
 
-def _needed(nodes: Sequence[Any], outputs: Iterable[str]) -> list[Any]:
+def _select_needed(nodes: Sequence[Any], outputs: Iterable[str]) -> list[Any]:
     """The nodes that outputs depend on."""
     wanted, kept = set(outputs), []
     for node in reversed(nodes):
@@ -309,7 +315,7 @@ def _needed(nodes: Sequence[Any], outputs: Iterable[str]) -> list[Any]:
     return kept[::-1]
 
 
-def _known(node: Any, versions: Mapping[str, int]) -> bool:
+def _has_schema(node: Any, versions: Mapping[str, int]) -> bool:
     """Whether the standard has the operator of a node in the model's version of its domain."""
     import onnx
 

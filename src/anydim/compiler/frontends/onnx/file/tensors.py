@@ -27,7 +27,7 @@ class Unsupported(Exception):
     """A node needs an unsupported feature; `import_model` reports all of them at once."""
 
 
-def unsupported(model: str, nodes: Iterable[object], hint: str = "") -> ModelError:
+def unsupported_error(model: str, nodes: Iterable[object], hint: str = "") -> ModelError:
     """The error for an unsupported model, with one line per node."""
     lines = [str(node) for node in nodes]
     what = "1 node that is" if len(lines) == 1 else f"{len(lines)} nodes that are"
@@ -74,9 +74,9 @@ def read_tensor(
     elif raw is not None or proto.HasField("raw_data"):
         data = numpy.frombuffer(proto.raw_data, numpy.uint8) if raw is None else raw()
         _expect(data.size, _packed_bytes(dtype, count), where, dtype, "bytes")
-        flat = _unpacked(data, dtype, count)
+        flat = _unpack(data, dtype, count)
     else:
-        flat = _listed(proto, where, dtype, count)
+        flat = _read_listed(proto, where, dtype, count)
     array = flat.reshape(shape)
     if not array.flags.aligned:
         array = array.copy()
@@ -101,10 +101,10 @@ def _expect(found: int, expected: int, where: str, dtype: DType, unit: str) -> N
         )
 
 
-def _listed(proto: Any, where: str, dtype: DType, count: int) -> numpy.ndarray:
+def _read_listed(proto: Any, where: str, dtype: DType, count: int) -> numpy.ndarray:
     values = getattr(proto, _FIELDS.get(dtype.name, "int32_data"))
     if dtype.name not in _FIELDS and (dtype.is_float or dtype.stored):
-        return _listed_bits(values, where, dtype, count)
+        return _read_listed_bits(values, where, dtype, count)
     _expect(len(values), count, where, dtype, "elements")
     try:
         return numpy.fromiter(values, _LISTED.get(dtype.kind, dtype.numpy), count).astype(
@@ -114,14 +114,14 @@ def _listed(proto: Any, where: str, dtype: DType, count: int) -> numpy.ndarray:
         raise ModelError(f"{where}: an element does not fit {dtype}") from None
 
 
-def _listed_bits(values: Any, where: str, dtype: DType, count: int) -> numpy.ndarray:
+def _read_listed_bits(values: Any, where: str, dtype: DType, count: int) -> numpy.ndarray:
     """int32_data whose low bits hold one element, or one byte of packed elements."""
     packed = dtype.bits in (2, 4)
     wanted = _packed_bytes(dtype, count) if packed else count
     _expect(len(values), wanted, where, dtype, "numbers")
     words = numpy.fromiter(values, numpy.int64, wanted)
     if packed:
-        return _unpacked(words.astype(numpy.uint8), dtype, count)
+        return _unpack(words.astype(numpy.uint8), dtype, count)
     return (words & (1 << dtype.bits) - 1).astype(f"u{dtype.bytes}").view(dtype.numpy)
 
 
@@ -140,7 +140,7 @@ def _is_packed(dtype: DType) -> bool:
     return dtype.stored and dtype.bits < 8
 
 
-def _unpacked(data: numpy.ndarray, dtype: DType, count: int) -> numpy.ndarray:
+def _unpack(data: numpy.ndarray, dtype: DType, count: int) -> numpy.ndarray:
     """Elements from the bytes of a file; packed ones (first in the low bits) get a byte each."""
     if not _is_packed(dtype):
         return data.view(dtype.numpy)
@@ -185,7 +185,7 @@ def _external(
         if not count:
             return numpy.zeros(0, dtype.numpy)
         if _is_packed(dtype):
-            return _unpacked(numpy.memmap(file, numpy.uint8, "r", offset, (wanted,)), dtype, count)
+            return _unpack(numpy.memmap(file, numpy.uint8, "r", offset, (wanted,)), dtype, count)
         return numpy.memmap(file, dtype.numpy, "r", offset, (count,))
 
 

@@ -38,7 +38,7 @@ def _without_rank(value: Any, strings: bool) -> bool:
     return strings or kind.tensor_type.elem_type != STRING
 
 
-def varied(found: Opened, variation: Variation) -> Opened:
+def apply_variation(found: Opened, variation: Variation) -> Opened:
     """A copy of the model modified for a variation."""
     if variation == PLAIN:
         return found
@@ -55,11 +55,11 @@ def varied(found: Opened, variation: Variation) -> Opened:
             for axis in value.type.tensor_type.shape.dim:
                 if axis.dim_param:
                     axis.ClearField("dim_param")
-    weights = dict(_kept(proto.graph.initializer, found, variation.overridden))
+    weights = dict(_drop_overridden(proto.graph.initializer, found, variation.overridden))
     return replace(found, proto=proto, weights=weights)
 
 
-def _kept(
+def _drop_overridden(
     tensors: Any, found: Opened, overridden: frozenset[str]
 ) -> Iterator[tuple[int, Callable[[], numpy.ndarray]]]:
     """Remove the overridden initializers; yields the contents of the others by new numbers."""
@@ -72,7 +72,7 @@ def _kept(
             yield now, found.weights[before]
 
 
-def ranked(opened: Opened, dims: Mapping[str, Dim]) -> tuple[Opened, dict[str, Dim]]:
+def apply_ranks(opened: Opened, dims: Mapping[str, Dim]) -> tuple[Opened, dict[str, Dim]]:
     """Apply the ranks that `dims` gives to inputs without a shape; the model and the other dims.
 
     Raises OptionError for an invalid rank.
@@ -85,4 +85,4 @@ def ranked(opened: Opened, dims: Mapping[str, Dim]) -> tuple[Opened, dict[str, D
             problem = f"{opened.name}: input '{name}' has no shape, and '{dim}' is no rank"
             raise OptionError(problem, f"give its number of axes, at most {MOST_AXES}: {name}=3")
     variation = Variation(ranks=tuple((name, dim.lo) for name, dim in ranks.items()))
-    return varied(opened, variation), {n: d for n, d in dims.items() if n not in ranks}
+    return apply_variation(opened, variation), {n: d for n, d in dims.items() if n not in ranks}

@@ -128,10 +128,10 @@ def varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
 
 
 def _message(number: int, body: bytes) -> bytes:
-    return _encoded(number << 3 | _MESSAGE) + _encoded(len(body)) + body
+    return _encode(number << 3 | _MESSAGE) + _encode(len(body)) + body
 
 
-def _encoded(value: int) -> bytes:
+def _encode(value: int) -> bytes:
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

@@ -47,7 +47,7 @@ def split(names: Names, proto: Any, own: str, relation: Relation) -> Any:
     return split_of(proto, condition, own)
 
 
-def followed(
+def follow(
     names: Names, numbered: Numbered, remaining: Sequence[Numbered], results: Sequence[str],
     own: str, count: int, reason: Unlike,
 ) -> list[Numbered]:  # fmt: skip
@@ -105,7 +105,7 @@ def expect_few(names: Names, own: str, relation: Relation | None) -> None:
     )
 
 
-def ranked(names: Names) -> dict[str, Held]:
+def results_of_any_rank(names: Names) -> dict[str, Held]:
     """The results of a model whose rank depends on the call."""
     made: dict[str, Held] = {}
     for name, parts in names.flat.items():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from anydim.base.errors import UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
-from anydim.compiler.frontends.definition import called
+from anydim.compiler.frontends.definition import call_definition
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.graphs.names import Names
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode
@@ -34,7 +34,9 @@ def import_defined(
     frozen = FrozenMapping({key: freeze_value(value) for key, value in call.attributes.items()})
     types = [emitter.types[value] for value in values]
     try:
-        node, group = called(definition, values, types, frozen, emitter.box, result, call.source)
+        node, group = call_definition(
+            definition, values, types, frozen, emitter.box, result, call.source
+        )
     except UserError as error:
         raise Unsupported(error.problem) from None
     emitter.guard(*group.guards)

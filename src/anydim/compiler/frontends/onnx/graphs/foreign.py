@@ -74,7 +74,7 @@ def add_foreign_model(names: Names, opened: Opened, inputs: Sequence[str], why: 
     return list(results)
 
 
-def elsewhere(node: Node) -> str:
+def describe_foreign(node: Node) -> str:
     """The line of `explain` for a node that an engine runs."""
     region = node.region
     assert isinstance(region, Foreign)
@@ -90,20 +90,20 @@ class _Model:
 
         self.onnx, self.names, self.proto = onnx, names, proto
         emitter = names.emitter
-        held = {name: _known(emitter, value) for name, value in given.items()}
+        held = {name: _contents(emitter, value) for name, value in given.items()}
         self.constants = {name: array for name, array in held.items() if array is not None}
         self.inputs = {name: v for name, v in given.items() if name not in self.constants}
         self.outputs = self._results()
         self.types = {name: emitter.types[value] for name, value in self.inputs.items()}
         self.sizes: dict[str, Size] = {}  # by the names of dims in the model
         self.engine = open_engine(FALLBACK)
-        inputs = [self._declared(name, kind) for name, kind in self.types.items()]
-        self.text = self._written(inputs, [onnx.ValueInfoProto(name=n) for n in self.outputs])
+        inputs = [self._declare(name, kind) for name, kind in self.types.items()]
+        self.text = self._serialise(inputs, [onnx.ValueInfoProto(name=n) for n in self.outputs])
 
     def _results(self) -> list[str]:
         return [name for name in self.proto.output if name]
 
-    def _declared(self, name: str, kind: TensorType) -> Any:
+    def _declare(self, name: str, kind: TensorType) -> Any:
         if kind.dtype not in NUMBERS or (kind.dtype.stored and kind.dtype.bits < 8):
             raise Unsupported(f"its input '{name}' is {kind}")
         shape: list[int | str] = []
@@ -117,7 +117,7 @@ class _Model:
                 shape.append(number)
         return self.onnx.helper.make_tensor_value_info(name, NUMBERS[kind.dtype], shape)
 
-    def _written(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> bytes:
+    def _serialise(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> bytes:
         helper, model = self.onnx.helper, self.names.model
         kept = [
             self.onnx.numpy_helper.from_array(array, name) for name, array in self.constants.items()
@@ -250,7 +250,7 @@ def _value(names: Names, name: str) -> str:
     return held
 
 
-def _known(emitter: Any, value: str) -> numpy.ndarray | None:
+def _contents(emitter: Any, value: str) -> numpy.ndarray | None:
     """The contents of a value that is known and holds numbers."""
     if value not in emitter.known or emitter.known[value].array.dtype == object:
         return None

@@ -12,7 +12,7 @@ from anydim.base.errors import GraphError, ModelError
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode
-from anydim.compiler.frontends.onnx.operators.relations import Unlike, decided
+from anydim.compiler.frontends.onnx.operators.relations import Unlike, decide
 from anydim.compiler.frontends.onnx.values.emitting import Emitter, Relation
 from anydim.compiler.frontends.onnx.values.held import Held
 from anydim.compiler.graph.nodes import Graph, Node
@@ -170,7 +170,7 @@ def _call_node(
     own, back = _own_dims(function, given, emitter.box)
     bodies = names.model.bodies
     written = tuple(a.SerializeToString() for _, a in sorted(attributes.items()))
-    assumed = _assumed(emitter, back)
+    assumed = _known_ones(emitter, back)
     key = (id(function), written, tuple(own[0]), own[1].dims, tuple(assumed))
     if key not in bodies:
         bodies[key] = _graph(names, function, attributes, label, own, assumed, back)
@@ -207,11 +207,11 @@ def _own_dims(
     return (kinds, own_box), {str(own): outer for outer, own in dims.items()}
 
 
-def _assumed(emitter: Emitter, back: Mapping[str, Size]) -> list[Relation]:
+def _known_ones(emitter: Emitter, back: Mapping[str, Size]) -> list[Relation]:
     """The facts about a function's dims at the call: whether each is 1."""
     found: list[Relation] = []
     for own, outer in back.items():
-        taken = decided(emitter, (outer, "==", as_size(1)))
+        taken = decide(emitter, (outer, "==", as_size(1)))
         if taken is not None:
             found.append((Size.symbol(own), "==" if taken else "!=", as_size(1)))
     return found

@@ -38,14 +38,14 @@ class Inputs:
                 continue
             where = f"{model}: input '{value.name}'"
             try:
-                self.names.held[value.name] = self.held(value.name, value.type, where)
+                self.names.held[value.name] = self.bind(value.name, value.type, where)
             except Unsupported as reason:
                 self.names.held[value.name] = Broken()
                 self.names.fail(value.name, "input", str(reason))
         self.names.emitter.box = self.dims.box()
         self.names.model.dims.update(self.dims.known)
 
-    def held(self, name: str, kind: Any, where: str) -> Held:
+    def bind(self, name: str, kind: Any, where: str) -> Held:
         if kind.HasField("tensor_type"):
             return self.value(name, self.tensor(kind.tensor_type, name, where))
         if kind.HasField("sequence_type"):
@@ -53,7 +53,7 @@ class Inputs:
         if kind.HasField("optional_type"):
             inner = kind.optional_type.elem_type
             if inner.HasField("sequence_type"):
-                return Maybe(self.held(name, inner, where))
+                return Maybe(self.bind(name, inner, where))
             return Maybe(self.listing(name, inner, where, True), single=True)
         raise Unsupported("it is no tensor, sequence or optional")
 
@@ -69,10 +69,10 @@ class Inputs:
             raise Unsupported("its elements are no tensors")
         tensor = kind.tensor_type
         rank = len(tensor.shape.dim) if tensor.HasField("shape") else None
-        total = self.dims.named(f"{name}_elements")
-        count = self.dims.named(f"{name}_count", Dim(0, 1) if optional else Dim(0))
+        total = self.dims.add(f"{name}_elements")
+        count = self.dims.add(f"{name}_count", Dim(0, 1) if optional else Dim(0))
         # exporters also declare "no axes" for an unknown rank: the call decides
-        axes = as_size(rank) if rank else self.dims.named(f"{name}_axes")
+        axes = as_size(rank) if rank else self.dims.add(f"{name}_axes")
         elements = self.value(f"{name}.elements", TensorType(self.dtype(tensor), (total,)))
         shapes = self.value(f"{name}.shapes", TensorType(int64, (count, axes)))
         self.lists[name] = Listed(elements, shapes, optional)

@@ -96,7 +96,7 @@ class Names(ABC):
             raise KeyError(name)
         held = self.around.lookup(name)
         if held is not None and self.emitter is not self.around.emitter:
-            held = captured(self.emitter, held)
+            held = capture_held(self.emitter, held)
         self.held[name] = held
         return held
 
@@ -171,7 +171,7 @@ class Names(ABC):
             self.emitter.taken.update([*given, *made])
 
 
-def captured(emitter: Emitter, held: Held) -> Held:
+def capture_held(emitter: Emitter, held: Held) -> Held:
     """Capture a value of the enclosing graph in a subgraph."""
     if isinstance(held, str):
         return emitter.capture(held)
@@ -180,7 +180,7 @@ def captured(emitter: Emitter, held: Held) -> Held:
     if isinstance(held, Packed):
         return Packed(emitter.capture(held.elements), emitter.capture(held.shapes), held.rank)
     if isinstance(held, Maybe):
-        value = None if held.value is None else captured(emitter, held.value)
+        value = None if held.value is None else capture_held(emitter, held.value)
         return Maybe(value, held.single)
     return held
 

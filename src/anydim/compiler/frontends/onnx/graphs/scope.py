@@ -52,7 +52,7 @@ class Importing(Names):
                 remaining = self.apart_of(
                     (position, proto), remaining, results, own, moved[own], reason
                 )
-        self.held.update(cases.ranked(self))
+        self.held.update(cases.results_of_any_rank(self))
 
     def apart_of(
         self, numbered: Numbered, remaining: Sequence[Numbered], results: Sequence[str], own: str,
@@ -62,7 +62,7 @@ class Importing(Names):
         position, proto = numbered
         if proto.op_type == "If":
             try:
-                return cases.followed(self, numbered, remaining, results, own, count, reason)
+                return cases.follow(self, numbered, remaining, results, own, count, reason)
             except Unlike:
                 raise
             except Unsupported as problem:
@@ -144,10 +144,10 @@ class Importing(Names):
                 self.held[name] = value
             else:
                 self.held[name] = renamed.get(result, result) if isinstance(result, str) else result
-        emitter.commit(_renamed(nodes, renamed))
+        emitter.commit(_rename_values(nodes, renamed))
 
 
-def _renamed(nodes: Iterable[Node], names: Mapping[str, str]) -> list[Node]:
+def _rename_values(nodes: Iterable[Node], names: Mapping[str, str]) -> list[Node]:
     if not names:
         return list(nodes)
     return [

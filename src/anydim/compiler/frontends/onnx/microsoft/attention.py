@@ -36,13 +36,13 @@ def padding(call: OnnxNode, position: int, given: Operands) -> str | None:
     """
     if not call.given(position):
         return None
-    kept = _kept(call, position, given)
+    kept = _visible_keys(call, position, given)
     filtered = call.attribute("mask_filter_value")
     low = call.number(FILTERED if filtered is None else filtered, given.dtype)
     return call.emit("where", kept, call.number(0, given.dtype), low)
 
 
-def _kept(call: OnnxNode, position: int, given: Operands) -> str:
+def _visible_keys(call: OnnxNode, position: int, given: Operands) -> str:
     """The keys that are not padding, broadcast to [batch, heads, rows, columns]."""
     mask, kind = call.input(position), call.type(position)
     if kind.rank == 1:
@@ -89,7 +89,9 @@ def causal_mask(call: OnnxNode, given: Operands) -> str:
     return call.emit("less_equal", call.iota(given.columns), row)
 
 
-def masked(call: OnnxNode, scores: str, added: Sequence[str | None], allowed: str | None) -> str:
+def mask_scores(
+    call: OnnxNode, scores: str, added: Sequence[str | None], allowed: str | None
+) -> str:
     """Add addends to scores; scores that are not allowed become -inf."""
     dtype: DType = call.kind(scores).dtype
     for value in added:
@@ -169,7 +171,7 @@ def attention_of(
     scale = scale_of(call, call.attribute("scale"), given.depth, given.dtype)
     added = [padding(call, mask, given), call.input(bias) if call.given(bias) else None]
     allowed = causal_mask(call, given) if call.attribute("unidirectional") else None
-    scores = masked(call, scores_of(call, given, scale, given.whole), added, allowed)
+    scores = mask_scores(call, scores_of(call, given, scale, given.whole), added, allowed)
     shares = call.emit("softmax", scores, axis=-1)
     return weighted_values(call, shares, given, flat=True), key, value, scores
 
@@ -204,17 +206,17 @@ def _given_heads(call: OnnxNode, bias: int) -> tuple[str, str, str]:
     Packed inputs [batch, rows, heads, 2 or 3, depth] are split.
     """
     if len(call.axes(0, 3, 5)) == 5:
-        query, key, value = (_unpacked(call, 0, number, bias) for number in range(3))
+        query, key, value = (_unpack(call, 0, number, bias) for number in range(3))
         return query, key, value
     biases = _biases(call, bias)
     query = _with_bias(call, 0, biases[0])
     if call.given(1) and call.type(1).rank == 5:
-        key, value = (_unpacked(call, 1, number, bias) for number in range(2))
+        key, value = (_unpack(call, 1, number, bias) for number in range(2))
         return query, key, value
     return query, _with_bias(call, 1, biases[1]), _with_bias(call, 2, biases[2])
 
 
-def _unpacked(call: OnnxNode, position: int, number: int, bias: int) -> str:
+def _unpack(call: OnnxNode, position: int, number: int, bias: int) -> str:
     if call.given(bias):
         raise Unsupported("a bias of packed inputs")
     part = _one_of_two(call, call.input(position), number, axis=3)

@@ -21,7 +21,7 @@ def matmul(call: OnnxNode) -> Result:
     """Inputs A [..., K], B [N, blocks, bytes], scales, zero points, groups of k, bias."""
     to = call.type(0).dtype
     k, n = call.attribute("K"), call.attribute("N")
-    weights = _held(call, k, n) or _weights(call, k, n)
+    weights = _constant_weights(call, k, n) or _weights(call, k, n)
     a = call.as_type(call.input(0), float32)
     made = call.emit("matmul", a, call.emit("transpose", weights, perm=(1, 0)))
     if call.given(5):
@@ -29,12 +29,12 @@ def matmul(call: OnnxNode) -> Result:
     return call.as_type(made, to)
 
 
-def _held(call: OnnxNode, k: int, n: int) -> str:
+def _constant_weights(call: OnnxNode, k: int, n: int) -> str:
     """The weights as float32 [N, K] of small constant integers without zero points.
 
     '' if they do not fit: more bits are needed, zero points are floats, or k has groups.
     """
-    bits, block = _checked(call, k, n)
+    bits, block = _check_blocks(call, k, n)
     blocks = -(-k // block)
     packed = _contents(call, 1, n * blocks * block * bits // 8)
     if packed is None or call.given(4):
@@ -55,7 +55,7 @@ def _held(call: OnnxNode, k: int, n: int) -> str:
     if dtype is None:
         return ""
     weights = call.numbers(convert_array(whole, dtype.numpy), dtype)
-    scale = call.as_type(_shaped(call, 2, (n, blocks)), float32)
+    scale = call.as_type(_reshape_input(call, 2, (n, blocks)), float32)
     return call.emit("dequantize", weights, scale, axis=1, block=block)
 
 
@@ -76,7 +76,7 @@ def _fields(packed: numpy.ndarray, bits: int) -> numpy.ndarray:
     return fields.reshape(*packed.shape[:-1], -1)
 
 
-def _checked(call: OnnxNode, k: int, n: int) -> tuple[int, int]:
+def _check_blocks(call: OnnxNode, k: int, n: int) -> tuple[int, int]:
     """Bits of a weight, and weights of a block."""
     bits, block = call.attribute("bits"), call.attribute("block_size")
     if bits not in BITS or block < 1 or block * bits % 8 or k < 1 or n < 1:
@@ -88,11 +88,11 @@ def _checked(call: OnnxNode, k: int, n: int) -> tuple[int, int]:
 
 def _weights(call: OnnxNode, k: int, n: int) -> str:
     """The weights as float32 [N, K]."""
-    bits, block = _checked(call, k, n)
+    bits, block = _check_blocks(call, k, n)
     blocks = -(-k // block)
-    fields = _shaped(call, 1, (n, blocks, block * bits // 8))
-    fields = _unpacked(call, fields, bits)
-    scale = _shaped(call, 2, (n, blocks))
+    fields = _reshape_input(call, 1, (n, blocks, block * bits // 8))
+    fields = _unpack(call, fields, bits)
+    scale = _reshape_input(call, 2, (n, blocks))
     zero = _zeros(call, n, blocks, bits)
     if call.given(4):  # the block of each k
         group = call.emit("counted", call.emit("cast", call.input(4), to=int64), count=blocks)
@@ -102,16 +102,16 @@ def _weights(call: OnnxNode, k: int, n: int) -> str:
             else call.emit("gather", value, _first(call, group, k), axis=1)
             for value in (scale, zero)
         )  # fmt: skip
-        return _scaled(call, fields, scale, zero)
+        return _scale(call, fields, scale, zero)
     scale, zero = (
         value if call.kind(value).rank == 0 else call.emit("unsqueeze", value, axes=(2,))
         for value in (scale, zero)
     )
-    made = _scaled(call, fields, scale, zero)
+    made = _scale(call, fields, scale, zero)
     return _first(call, call.emit("reshape", made, shape=(n, blocks * block)), k)
 
 
-def _scaled(call: OnnxNode, fields: str, scale: str, zero: str) -> str:
+def _scale(call: OnnxNode, fields: str, scale: str, zero: str) -> str:
     """(fields - zero) * scale in float32."""
     parts = (call.as_type(value, float32) for value in (fields, zero))
     return call.emit("mul", call.emit("sub", *parts), call.as_type(scale, float32))
@@ -122,12 +122,12 @@ def _zeros(call: OnnxNode, n: int, blocks: int, bits: int) -> str:
     if not call.given(3):
         return call.number(float(1 << (bits - 1)), float32)
     if call.type(3).dtype != uint8:
-        return _shaped(call, 3, (n, blocks))
-    packed = _shaped(call, 3, (n, -(-blocks * bits // 8)))
-    return _first(call, _unpacked(call, packed, bits), blocks)
+        return _reshape_input(call, 3, (n, blocks))
+    packed = _reshape_input(call, 3, (n, -(-blocks * bits // 8)))
+    return _first(call, _unpack(call, packed, bits), blocks)
 
 
-def _shaped(call: OnnxNode, position: int, shape: tuple[int, ...]) -> str:
+def _reshape_input(call: OnnxNode, position: int, shape: tuple[int, ...]) -> str:
     """An input of this shape, reshaped if it has the same element count."""
     own, wanted = call.shape(position), tuple(map(as_size, shape))
     if own != wanted and product(own) != product(wanted):
@@ -136,7 +136,7 @@ def _shaped(call: OnnxNode, position: int, shape: tuple[int, ...]) -> str:
     return value if own == wanted else call.emit("reshape", value, shape=wanted)
 
 
-def _unpacked(call: OnnxNode, value: str, bits: int) -> str:
+def _unpack(call: OnnxNode, value: str, bits: int) -> str:
     return value if bits == 8 else call.emit("unpack_bits", value, bits=bits)
 
 
@@ -167,7 +167,7 @@ def gather(call: OnnxNode) -> Result:
     inside, index = _inside(call, data.shape[at])
     taken = call.emit("gather", call.input(0), index, axis=at)
     scale = call.emit("gather", call.input(2), index, axis=at)
-    taken = _unpacked(call, taken, bits) if packed else taken
+    taken = _unpack(call, taken, bits) if packed else taken
     axis = along + call.type(1).rank - 1 if along > at else along
     zero = _taken_zeros(call, index, at, packed, call.kind(scale).shape[-1])
     wide = call.emit("dequantize", taken, scale, *zero, axis=axis, block=block)
@@ -190,7 +190,7 @@ def _taken_zeros(call: OnnxNode, index: str, at: int, packed: bool, last: Size) 
     if call.given(3):
         zero = call.emit("gather", call.input(3), index, axis=at)
         if packed:
-            zero = _first(call, _unpacked(call, zero, call.attribute("bits")), last)
+            zero = _first(call, _unpack(call, zero, call.attribute("bits")), last)
         return (zero,)
     if call.type(0).dtype != uint8:
         return ()

@@ -62,7 +62,7 @@ def _activation(name: str) -> Activation:
     return found
 
 
-def activated(call: OnnxNode, value: str, given: Sequence[float] | None = None) -> str:
+def apply_activation(call: OnnxNode, value: str, given: Sequence[float] | None = None) -> str:
     """Apply the node's activation, if it has one.
 
     Parameters are the list `given`, or attributes `activation_alpha` and so on.
@@ -120,14 +120,14 @@ def _operand(call: OnnxNode, position: int, side: str) -> str:
 def fused_gemm(call: OnnxNode) -> Result:
     product = gemm(call)
     assert isinstance(product, str)
-    return activated(call, product)
+    return apply_activation(call, product)
 
 
 def activated_matmul(call: OnnxNode) -> Result:
     product = matmul(call)
     if call.attribute("activation") == "Softmax":
         return call.emit("softmax", product, axis=call.attribute("activation_axis", -1))
-    return activated(call, product)
+    return apply_activation(call, product)
 
 
 def fused_convolution(call: OnnxNode) -> Result:
@@ -136,7 +136,7 @@ def fused_convolution(call: OnnxNode) -> Result:
     assert isinstance(made, str)
     if call.given(3):
         made = call.emit("add", made, call.input(3))
-    return activated(call, made, call.attribute("activation_params") or ())
+    return apply_activation(call, made, call.attribute("activation_params") or ())
 
 
 ROWS: dict[str, Row] = {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.microsoft.attention import masked, refuse
+from anydim.compiler.frontends.onnx.microsoft.attention import mask_scores, refuse
 from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
 from anydim.compiler.frontends.onnx.operators.attention import (
     Operands,
@@ -42,13 +42,13 @@ def group_query_attention(call: OnnxNode) -> Sequence[Result]:
     refuse(call, range(12, 16), ("sliding_window_cache", "qk_output", "kv_cache_bit_width"))
     if any(call.attribute(f"{side}_quant_type") != "NONE" for side in "kv"):
         raise Unsupported("a quantised cache")
-    query, key, value = _given(call)
+    query, key, value = _split_inputs(call)
     new = _new_rows(call, call.kind(query).shape[2])
     if call.attribute("do_rotary"):
-        query, key = (_rotated(call, part, _positions(call, new)) for part in (query, key))
-    key, value = (_cached(call, part, 3 + n, new) for n, part in enumerate((key, value)))
+        query, key = (_rotate(call, part, _positions(call, new)) for part in (query, key))
+    key, value = (_update_cache(call, part, 3 + n, new) for n, part in enumerate((key, value)))
     keys, values = (_used(call, part, 3 + n) for n, part in enumerate((key, value)))
-    return [_attended(call, query, keys, values, new), key, value]
+    return [_attend(call, query, keys, values, new), key, value]
 
 
 def _used(call: OnnxNode, cache: str, position: int) -> str:
@@ -58,7 +58,7 @@ def _used(call: OnnxNode, cache: str, position: int) -> str:
     return call.emit("slice", cache, starts=(0,), ends=(call.size(6),), axes=(2,))
 
 
-def _attended(call: OnnxNode, query: str, key: str, value: str, new: _Rows) -> str:
+def _attend(call: OnnxNode, query: str, key: str, value: str, new: _Rows) -> str:
     """Heads that share keys become rows of one product per group."""
     batch, count, rows, depth = call.kind(query).shape
     kept = call.attribute("kv_num_heads")
@@ -71,7 +71,7 @@ def _attended(call: OnnxNode, query: str, key: str, value: str, new: _Rows) -> s
     )
     scores = capped_below(call, scores, call.attribute("softcap"))
     bias = _bias(call, given, group) if call.given(10) else None
-    scores = masked(call, scores, (bias,), _allowed(call, given, new, group))
+    scores = mask_scores(call, scores, (bias,), _attention_mask(call, given, new, group))
     made = weighted_values(call, _shares(call, scores, given, group), given, flat=group == 1)
     if group == 1:
         return made
@@ -81,7 +81,7 @@ def _attended(call: OnnxNode, query: str, key: str, value: str, new: _Rows) -> s
     return call.emit("reshape", made, shape=(batch, rows, count * width))
 
 
-def _given(call: OnnxNode) -> tuple[str, str, str]:
+def _split_inputs(call: OnnxNode) -> tuple[str, str, str]:
     """Queries, keys and values with heads as axes; packed ones are split."""
     heads, kept = call.attribute("num_heads"), call.attribute("kv_num_heads")
     if min(heads, kept) < 1 or heads % kept:
@@ -120,14 +120,16 @@ def _positions(call: OnnxNode, new: _Rows) -> str:
     return call.input(9) if call.given(9) else new.own
 
 
-def _rotated(call: OnnxNode, value: str, positions: str) -> str:
+def _rotate(call: OnnxNode, value: str, positions: str) -> str:
     """Rotate pairs of elements by the angles of each row's position."""
     call.axes(7, 2), call.axes(8, 2)
     tables = (call.input(7), call.input(8))
-    return rotated(call, value, tables, positions, bool(call.attribute("rotary_interleaved")))
+    return rotate_by_tables(
+        call, value, tables, positions, bool(call.attribute("rotary_interleaved"))
+    )
 
 
-def _cached(call: OnnxNode, new: str, position: int, rows: _Rows) -> str:
+def _update_cache(call: OnnxNode, new: str, position: int, rows: _Rows) -> str:
     """The cache with the new rows: as long as the past, or as the longest sequence now."""
     if not call.given(position):
         return new
@@ -146,7 +148,7 @@ def _of_group(call: OnnxNode, value: str, group: int) -> str:
     return call.emit("reshape", spread, shape=(*outer, group * rows, width))
 
 
-def _allowed(call: OnnxNode, given: Operands, new: _Rows, group: int) -> str:
+def _attention_mask(call: OnnxNode, given: Operands, new: _Rows, group: int) -> str:
     """[batch, 1, rows, columns]: the keys that each row attends to, within the window."""
     columns = call.iota(given.columns)
     if call.attribute("causal"):
@@ -198,7 +200,7 @@ def _shares(call: OnnxNode, scores: str, given: Operands, group: int) -> str:
 # ---- rotation ----------------------------------------------------------------------------------
 
 
-def rotated(
+def rotate_by_tables(
     call: OnnxNode, value: str, tables: tuple[str, str], positions: str, interleaved: bool,
     flat: bool = False,
 ) -> str:  # fmt: skip
@@ -227,7 +229,7 @@ def rotary_embedding(call: OnnxNode) -> Result:
         positions = call.emit("expand", positions, shape=(batch, rows))
     call.axes(3, 2)
     tables = (call.input(2), call.input(3))
-    return rotated(call, x, tables, positions, bool(call.attribute("interleaved")), flat)
+    return rotate_by_tables(call, x, tables, positions, bool(call.attribute("interleaved")), flat)
 
 
 ROWS: dict[str, Row] = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.microsoft.fused import FUSED_WINDOW, WINDOW, activated
+from anydim.compiler.frontends.onnx.microsoft.fused import FUSED_WINDOW, WINDOW, apply_activation
 from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.compiler.frontends.onnx.operators.norms import working
@@ -40,7 +40,7 @@ def fused_convolution(call: OnnxNode) -> Result:
     made = _convolution(call, call.input(1))
     if call.given(3):
         made = call.emit("add", made, call.input(3))
-    return activated(call, made, call.attribute("activation_params") or ())
+    return apply_activation(call, made, call.attribute("activation_params") or ())
 
 
 def _convolution(call: OnnxNode, weights: str) -> str:
@@ -54,7 +54,7 @@ def _convolution(call: OnnxNode, weights: str) -> str:
 
 
 def group_norm(call: OnnxNode) -> Result:
-    return _normalised(call, call.input(0))
+    return _normalise(call, call.input(0))
 
 
 def skip_group_norm(call: OnnxNode) -> Sequence[Result]:
@@ -66,10 +66,10 @@ def skip_group_norm(call: OnnxNode) -> Sequence[Result]:
     total = call.emit("add", call.input(0), skip)
     if call.given(4):
         total = call.emit("add", total, _per_channel(call, call.input(4), rank))
-    return [_normalised(call, total), total]
+    return [_normalise(call, total), total]
 
 
-def _normalised(call: OnnxNode, value: str) -> str:
+def _normalise(call: OnnxNode, value: str) -> str:
     """Normalise to mean 0 and variance 1 over the pixels and channels of each group."""
     kind = call.kind(value)
     work = working(kind.dtype)

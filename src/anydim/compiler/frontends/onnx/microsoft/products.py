@@ -26,7 +26,7 @@ def zero_point(call: OnnxNode, position: int, dtype: DType) -> str:
     return single_number(call, position) if call.given(position) else call.number(0, dtype)
 
 
-def dequantized(call: OnnxNode, x: int, over: str | None = None) -> str:
+def dequantize_input(call: OnnxNode, x: int, over: str | None = None) -> str:
     """Dequantise input x, whose scale and zero point are the next two inputs.
 
     With `over`, a scale, the result is in multiples of it.
@@ -45,13 +45,13 @@ def integers(call: OnnxNode, x: int) -> str:
     return call.emit("sub", *wide)
 
 
-def quantized(call: OnnxNode, value: str, scale: int, dtype: DType) -> str:
+def quantize_to(call: OnnxNode, value: str, scale: int, dtype: DType) -> str:
     """Quantise to a type; the zero point is the input after the scale."""
     zero = zero_point(call, scale + 1, dtype)
     return call.emit("quantize", value, single_number(call, scale), zero, to=dtype)
 
 
-def rounded(call: OnnxNode, value: str, factor: str, zero: int, dtype: DType) -> str:
+def requantize(call: OnnxNode, value: str, factor: str, zero: int, dtype: DType) -> str:
     """Requantise multiples of a scale after multiplication by a factor."""
     return call.emit("requantize", value, factor, zero_point(call, zero, dtype), to=dtype)
 

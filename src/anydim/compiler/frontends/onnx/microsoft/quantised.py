@@ -1,8 +1,8 @@
 """Elementwise operators, means and concatenation of quantised numbers: the QLinear family.
 
-A number is a byte, its scale and its zero point; see `products.py`. As in onnxruntime, the computation
-uses dequantised numbers, in float32, or int32 for sums; only the result is rounded to even and
-saturated.
+A number is a byte, its scale and its zero point; see `products.py`. As in onnxruntime, the
+computation uses dequantised numbers, in float32, or int32 for sums; only the result is rounded to
+even and saturated.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from anydim.base.dtypes import float32
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.microsoft.images import channels_first, channels_last
 from anydim.compiler.frontends.onnx.microsoft.products import (
-    dequantized,
+    dequantize_input,
     integers,
-    quantized,
-    rounded,
+    quantize_to,
+    requantize,
     single_number,
 )
 from anydim.compiler.frontends.onnx.microsoft.record import INTEGERS, Row, required, row
@@ -26,13 +26,13 @@ from anydim.compiler.frontends.onnx.operators.quantised import (
     dequantize,
     integer_convolution,
     quantize,
-    requantized,
+    requantize_sums,
 )
 from anydim.compiler.frontends.onnx.operators.windows import window_attributes
 from anydim.sizes import product
 
 
-def moved(call: OnnxNode, value: str, made: Callable[[str], str]) -> str:
+def apply_channels_first(call: OnnxNode, value: str, made: Callable[[str], str]) -> str:
     """Apply `made` with channels first; the result has the node's layout."""
     if not call.attribute("channels_last"):
         return made(value)
@@ -44,15 +44,15 @@ def moved(call: OnnxNode, value: str, made: Callable[[str], str]) -> str:
 def add(call: OnnxNode) -> Result:
     """Add in multiples of the result's scale."""
     scale = single_number(call, 6)
-    total = call.emit("add", dequantized(call, 0, scale), dequantized(call, 3, scale))
-    return rounded(call, total, call.number(1.0, float32), 7, call.type(0).dtype)
+    total = call.emit("add", dequantize_input(call, 0, scale), dequantize_input(call, 3, scale))
+    return requantize(call, total, call.number(1.0, float32), 7, call.type(0).dtype)
 
 
 def multiply(call: OnnxNode) -> Result:
     both = call.emit("mul", integers(call, 0), integers(call, 3))
     scale = call.emit("mul", single_number(call, 1), single_number(call, 4))
     factor = call.emit("div", scale, single_number(call, 6))
-    return rounded(call, both, factor, 7, call.type(0).dtype)
+    return requantize(call, both, factor, 7, call.type(0).dtype)
 
 
 def of_one(name: str, **renamed: str) -> Callable[[OnnxNode], Result]:
@@ -60,8 +60,8 @@ def of_one(name: str, **renamed: str) -> Callable[[OnnxNode], Result]:
 
     def build(call: OnnxNode) -> Result:
         attributes = {own: call.attribute(theirs) for own, theirs in renamed.items()}
-        made = call.emit(name, dequantized(call, 0), **attributes)
-        return quantized(call, made, 3, call.type(0).dtype)
+        made = call.emit(name, dequantize_input(call, 0), **attributes)
+        return quantize_to(call, made, 3, call.type(0).dtype)
 
     return build
 
@@ -75,14 +75,14 @@ def softmax(call: OnnxNode) -> Result:
     first = call.axis(axis)
     if call.attribute("opset") < 13:
         axis = tuple(range(first, call.type(0).rank))
-    shares = call.emit("softmax", dequantized(call, 0), axis=axis)
+    shares = call.emit("softmax", dequantize_input(call, 0), axis=axis)
     levels = call.emit("floor", call.emit("reciprocal", single_number(call, 3)))
-    return rounded(call, shares, levels, 4, call.type(0).dtype)
+    return requantize(call, shares, levels, 4, call.type(0).dtype)
 
 
 def choose(call: OnnxNode) -> Result:
     """Inputs: condition, X, Y; X, Y and the result have a scale and a zero point each."""
-    both = (quantized(call, dequantized(call, x), 7, call.type(x).dtype) for x in (1, 4))
+    both = (quantize_to(call, dequantize_input(call, x), 7, call.type(x).dtype) for x in (1, 4))
     return call.emit("where", call.input(0), *both)
 
 
@@ -97,7 +97,9 @@ def concat(call: OnnxNode) -> Result:
             call.input(x + own) == call.input(own - 1) or _equal(call, x + own, own - 1)
             for own in (1, 2)
         )
-        parts.append(call.input(x) if same else quantized(call, dequantized(call, x), 0, dtype))
+        parts.append(
+            call.input(x) if same else quantize_to(call, dequantize_input(call, x), 0, dtype)
+        )
     return call.emit("concat", *parts, axis=call.attribute("axis"))
 
 
@@ -110,8 +112,8 @@ def _equal(call: OnnxNode, left: int, right: int) -> bool:
 
 def reduce_mean(call: OnnxNode) -> Result:
     axes, keep = call.attribute("axes"), bool(call.attribute("keepdims"))
-    made = call.emit("reduce_mean", dequantized(call, 0), axes=axes or None, keepdims=keep)
-    return quantized(call, made, 3, call.type(0).dtype)
+    made = call.emit("reduce_mean", dequantize_input(call, 0), axes=axes or None, keepdims=keep)
+    return quantize_to(call, made, 3, call.type(0).dtype)
 
 
 def average_pool(call: OnnxNode) -> Result:
@@ -122,7 +124,9 @@ def average_pool(call: OnnxNode) -> Result:
             count_padding=bool(call.attribute("count_include_pad")), **window_attributes(call),
         )  # fmt: skip
 
-    return quantized(call, moved(call, dequantized(call, 0), pooled), 3, call.type(0).dtype)
+    return quantize_to(
+        call, apply_channels_first(call, dequantize_input(call, 0), pooled), 3, call.type(0).dtype
+    )
 
 
 def global_average_pool(call: OnnxNode) -> Result:
@@ -135,7 +139,7 @@ def global_average_pool(call: OnnxNode) -> Result:
     count = product(call.shape(0)[axis] for axis in axes)
     over = call.emit("mul", single_number(call, 3), call.size_tensor(count, float32))
     factor = call.emit("div", single_number(call, 1), over)
-    return rounded(call, total, factor, 4, call.type(0).dtype)
+    return requantize(call, total, factor, 4, call.type(0).dtype)
 
 
 def max_pool(call: OnnxNode) -> Result:
@@ -152,9 +156,9 @@ def convolution(call: OnnxNode) -> Result:
 
     def convolved(value: str) -> str:
         total = integer_convolution(call, value, 3, 2, 5)
-        return requantized(call, total)
+        return requantize_sums(call, total)
 
-    return moved(call, call.input(0), convolved)
+    return apply_channels_first(call, call.input(0), convolved)
 
 
 _WINDOW: Mapping[str, Any] = {

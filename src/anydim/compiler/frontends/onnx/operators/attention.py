@@ -73,7 +73,7 @@ def attention(call: OnnxNode) -> Sequence[Result]:
         return [made, given.key, given.value]
     mode = call.attribute("qk_matmul_output_mode", 0)
     scores = (raw, capped, biased, shares)[mode]
-    return [made, given.key, given.value, shaped(call, scores, given.whole)]
+    return [made, given.key, given.value, reshape_to_rank(call, scores, given.whole)]
 
 
 def _operands(call: OnnxNode) -> Operands:
@@ -108,7 +108,7 @@ def operands_of(
     )  # fmt: skip
 
 
-def shaped(call: GraphWriter, made: str, shape: Sequence[Size]) -> str:
+def reshape_to_rank(call: GraphWriter, made: str, shape: Sequence[Size]) -> str:
     """Reshape a value unless its rank matches."""
     same = len(shape) == call.kind(made).rank
     return made if same else call.emit("reshape", made, shape=tuple(shape))
@@ -118,9 +118,9 @@ def scores_of(call: GraphWriter, given: Operands, scale: str, shape: Sequence[Si
     """Scaled products of queries and keys in a shape: `whole`, or `parts` by groups of heads."""
     query, letters = given.query, given.letters
     if given.grouped:
-        query = shaped(call, query, (*given.parts[:-1], given.depth))
+        query = reshape_to_rank(call, query, (*given.parts[:-1], given.depth))
     raw = call.emit("einsum", query, given.key, equation=f"{letters}d,bhjd->{letters}j")
-    return call.emit("mul", shaped(call, raw, shape), scale)
+    return call.emit("mul", reshape_to_rank(call, raw, shape), scale)
 
 
 def capped_below(call: OnnxNode, scores: str, cap: float | None) -> str:
@@ -137,13 +137,13 @@ def weighted_values(call: GraphWriter, shares: str, given: Operands, flat: bool)
     `flat`: heads are last, [batch, rows, count * width].
     """
     letters, width = given.letters, call.kind(given.value).shape[3]
-    weights = shaped(call, shares, given.parts if given.grouped else given.whole)
+    weights = reshape_to_rank(call, shares, given.parts if given.grouped else given.whole)
     work = common((call.kind(weights).dtype, call.kind(given.value).dtype))
     operands = [call.as_type(value, work) for value in (weights, given.value)]
     made = call.emit("einsum", *operands, equation=f"{letters}j,bhjd->{letters}d")
     made = call.as_type(made, given.dtype)
     if not flat:
-        return shaped(call, made, (given.batch, given.count, given.rows, width))
+        return reshape_to_rank(call, made, (given.batch, given.count, given.rows, width))
     perm = (0, 3, 1, 2, 4) if given.grouped else (0, 2, 1, 3)
     made = call.emit("transpose", made, perm=perm)
     return call.emit("reshape", made, shape=(given.batch, given.rows, given.count * width))

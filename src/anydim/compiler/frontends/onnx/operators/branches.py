@@ -13,17 +13,17 @@ from anydim.compiler.frontends.onnx.operators.call import Body, OnnxNode
 from anydim.compiler.frontends.onnx.operators.relations import (
     Unlike,
     assume,
-    decided,
+    decide,
     opposite,
     relation_of,
 )
 from anydim.compiler.frontends.onnx.values.emitting import Relation
 from anydim.compiler.frontends.onnx.values.held import Broken, Held, Known, Result
 from anydim.compiler.frontends.onnx.values.kinds import (
+    common_form,
     elements_of,
-    joined,
     kind_of,
-    rebuilt,
+    rebuild,
     tensors_of,
     width,
 )
@@ -43,7 +43,7 @@ def if_(call: OnnxNode) -> Sequence[Result]:
     if known is not None and known.array.dtype != object and known.array.size == 1:
         return call.scope.inline(call.attribute(_branch(bool(numpy.all(known.array)))))
     relation = relation_of(call.emitter, call.input(0))
-    taken = None if relation is None else decided(call.emitter, relation)
+    taken = None if relation is None else decide(call.emitter, relation)
     if taken is not None:
         return call.scope.inline(call.attribute(_branch(taken)))
     bodies = [call.scope.body(call.attribute(_branch(first))) for first in (True, False)]
@@ -104,14 +104,16 @@ def joined_results(
         raise Unsupported(f"branches with {len(results[0])} and {len(results[1])} results")
     if any(isinstance(held, Broken) for result in results for held in result):
         return [Broken() for _ in results[0]]  # the failures inside are recorded
-    final: list[Result | None] = [_known(call, bodies, pair) for pair in zip(*results)]
+    final: list[Result | None] = [_common_contents(call, bodies, pair) for pair in zip(*results)]
     indices = [index for index, known in enumerate(final) if known is None]
     forms, owners = [], []
     tensors: list[list[str]] = [[], []]
     for index in indices:
         left, right = (result[index] for result in results)
         elements = elements_of(bodies[0].emitter, left) + elements_of(bodies[1].emitter, right)
-        form = joined(kind_of(bodies[0].emitter, left), kind_of(bodies[1].emitter, right), elements)
+        form = common_form(
+            kind_of(bodies[0].emitter, left), kind_of(bodies[1].emitter, right), elements
+        )
         forms.append(form)
         owners += [index] * width(form)
         for body, held, names in zip(bodies, (left, right), tensors):
@@ -121,7 +123,7 @@ def joined_results(
     kinds = [_either(call, bodies, left, right) for left, right in zip(*types)]
     made = _region(call, bodies, tensors, kinds, condition)
     for index, form in zip(indices, forms):
-        final[index] = rebuilt(form, made)
+        final[index] = rebuild(form, made)
     return [held for held in final if held is not None]
 
 
@@ -139,7 +141,7 @@ def _region(
     return call.region(BRANCH, [*given, *captures], kinds, region)
 
 
-def _known(call: OnnxNode, bodies: Sequence[Body], pair: Sequence[Held]) -> Known | None:
+def _common_contents(call: OnnxNode, bodies: Sequence[Body], pair: Sequence[Held]) -> Known | None:
     """The contents of a result if they are known and equal in both bodies."""
     left, right = (
         body.emitter.known.get(held) if isinstance(held, str) else None

@@ -13,9 +13,9 @@ from typing import Any
 from anydim.base.dtypes import float32, float64, int64
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode
-from anydim.compiler.frontends.onnx.values.found import gathered
+from anydim.compiler.frontends.onnx.values.found import gather_elements
 from anydim.compiler.frontends.onnx.values.held import Known
-from anydim.compiler.frontends.onnx.values.kinds import known, vector
+from anydim.compiler.frontends.onnx.values.kinds import add_known, vector
 from anydim.sizes import LARGEST, Guard, Size, as_size, bounds, maximum, product
 
 _NO_SIZE = -2  # of a missing axis
@@ -26,7 +26,7 @@ def reshape(call: OnnxNode, copies: bool) -> list[Size]:
     """The sizes of a reshape to input 1; `copies`: 0 copies the size of its axis."""
     items, own = call.elements(1), list(call.shape(0))
     count = len(items)
-    requested = gathered(call, call.input(1), range(count), count)
+    requested = gather_elements(call, call.input(1), range(count), count)
     missing = max(count - len(own), 0)
     own_sizes = vector(call, (*own[:count], *[_NO_SIZE] * missing))
     factors = vector(call, (*own[:count], *[1] * missing))
@@ -49,7 +49,7 @@ def reshape(call: OnnxNode, copies: bool) -> list[Size]:
         else:
             known_size = isinstance(item, Size) and item.constant != -1
             fixed.append(item if known_size and isinstance(item, Size) else None)
-    return _completed(call, wanted, fixed)
+    return _bind_missing(call, wanted, fixed)
 
 
 def _volume(call: OnnxNode, left_out: str, sizes: str) -> str:
@@ -63,7 +63,7 @@ def expand(call: OnnxNode) -> str:
     items, own = call.elements(1), call.shape(0)
     rank = max(len(own), len(items))
     own_sizes = [*[as_size(1)] * (rank - len(own)), *own]
-    requested = gathered(call, call.input(1), range(len(items)), len(items))
+    requested = gather_elements(call, call.input(1), range(len(items)), len(items))
     if len(items) < rank:
         ones = vector(call, [1] * (rank - len(items)))
         requested = call.emit("concat", ones, requested, axis=0)
@@ -79,14 +79,16 @@ def expand(call: OnnxNode) -> str:
             met.append(item)
         else:
             met.append(size if call.proved(size, ">", 1) else None)
-    target = _completed(call, wanted, met)
+    target = _bind_missing(call, wanted, met)
     made = call.emit("expand", call.input(0), shape=tuple(target))
     if call.emitter.types[made].shape == tuple(target):
         return made
     return call.emit("reshape", made, shape=tuple(target))
 
 
-def sliced(call: OnnxNode, starts: str, ends: str, axes: Sequence[int], steps: str | None) -> str:
+def slice_by_data(
+    call: OnnxNode, starts: str, ends: str, axes: Sequence[int], steps: str | None
+) -> str:
     """x[start:end:step] along some axes with data-dependent bounds or steps."""
     value = call.input(0)
     bounds_of = [call.contents(name, len(axes)) for name in (starts, ends)]
@@ -101,14 +103,14 @@ def sliced(call: OnnxNode, starts: str, ends: str, axes: Sequence[int], steps: s
                 "slice", value, starts=(start,), ends=(end,), axes=(axis,), steps=(fixed,)
             )
             continue
-        one = [gathered(call, name, (number,), len(axes)) for name in (starts, ends)]
+        one = [gather_elements(call, name, (number,), len(axes)) for name in (starts, ends)]
         if fixed == 1:
             limit = _distance(call, starts, ends) if len(axes) == 1 else None
             value = _window(call, value, axis, extent, one[0], one[1], start, limit)
         else:
             assert steps is not None
-            stride = gathered(call, steps, (number,), len(axes))
-            value = _strided(call, value, axis, extent, one[0], one[1], stride)
+            stride = gather_elements(call, steps, (number,), len(axes))
+            value = _slice_with_stride(call, value, axis, extent, one[0], one[1], stride)
     return value
 
 
@@ -131,11 +133,11 @@ def clamped_start(start: Size, extent: Size, step: int) -> Size:
     return -extent if -number > LARGEST // 2 else maximum(start, -extent)
 
 
-def sliced_on_data_axes(call: OnnxNode) -> str:
+def slice_data_axes(call: OnnxNode) -> str:
     """A slice whose axes are data: every axis gets a start, an end and a step."""
     rank = call.type(0).rank
     one, zero, extents = _number(call, 1), _number(call, 0), vector(call, call.shape(0))
-    named = gathered(call, call.input(3), (), 0)
+    named = gather_elements(call, call.input(3), (), 0)
     named = call.emit("where", call.emit("less", named, zero),
                       call.emit("add", named, _number(call, rank)), named)  # fmt: skip
     axes = call.emit("unsqueeze", vector(call, range(rank)), axes=(1,))
@@ -144,12 +146,12 @@ def sliced_on_data_axes(call: OnnxNode) -> str:
 
     def spread(position: int, usual: str) -> str:
         """The elements of an input for all axes; `usual` for axes that are not named."""
-        given = gathered(call, call.input(position), (), 0) if call.given(position) else one
+        given = gather_elements(call, call.input(position), (), 0) if call.given(position) else one
         own = call.emit("reduce_sum", call.emit("mul", matches, given), axes=(1,), keepdims=False)
         return call.emit("where", absent, usual, own)
 
     starts, ends, steps = spread(1, zero), spread(2, extents), spread(4, one)
-    return sliced(call, starts, ends, range(rank), steps)
+    return slice_by_data(call, starts, ends, range(rank), steps)
 
 
 def _window(
@@ -158,8 +160,8 @@ def _window(
 ) -> str:  # fmt: skip
     """value[start:end] along an axis, as a view of up to `at_most` elements."""
     low, high = vector(call, [0]), vector(call, [extent])
-    first = _clipped(call, start, extent, low, high)
-    last = _clipped(call, end, extent, low, high)
+    first = _clip_bound(call, start, extent, low, high)
+    last = _clip_bound(call, end, extent, low, high)
     length = call.emit("maximum", call.emit("sub", last, first), low)
     limit = bounds(extent, call.emitter.box).hi
     if at_most is not None:
@@ -196,7 +198,7 @@ def _sum(call: OnnxNode, name: str) -> tuple[str, int]:
     return name, number
 
 
-def _strided(
+def _slice_with_stride(
     call: OnnxNode, value: str, axis: int, extent: Size, start: str, end: str, step: str
 ) -> str:
     """value[start:end:step] along an axis, for steps of either sign."""
@@ -206,8 +208,8 @@ def _strided(
     high = call.emit("where", back, vector(call, [extent - 1]), size)
     # the standard clips a start to 0 for any step; Python does not
     nearest = call.emit("minimum", zero, high)
-    first = _clipped(call, start, extent, nearest, high)
-    last = _clipped(call, end, extent, low, high)
+    first = _clip_bound(call, start, extent, nearest, high)
+    last = _clip_bound(call, end, extent, low, high)
     count = call.dim("length", 0, bounds(extent, call.emitter.box).hi)
     call.constrain(extent - count)
     call.find(_iterations(call, first, last, step), (count,))
@@ -215,7 +217,7 @@ def _strided(
     return call.emit("gather", value, indices, axis=axis)
 
 
-def _clipped(call: OnnxNode, bound: str, extent: Size, low: str, high: str) -> str:
+def _clip_bound(call: OnnxNode, bound: str, extent: Size, low: str, high: str) -> str:
     """A bound with negative values counted from the end, clipped to the range."""
     size = vector(call, [extent])
     negative = call.emit("less", bound, vector(call, [0]))
@@ -226,7 +228,7 @@ def _clipped(call: OnnxNode, bound: str, extent: Size, low: str, high: str) -> s
 def _iterations(call: OnnxNode, first: str, last: str, step: str) -> str:
     """The count of first, first + step, ... before last; -1 if the step is 0. Integers."""
     distance = call.emit("floor_div", call.emit("sub", first, last), step)
-    zero = known(call, Known.size(0))
+    zero = add_known(call, Known.size(0))
     return _minus_one_if_zero(call, step, call.emit("maximum", call.emit("neg", distance), zero))
 
 
@@ -237,7 +239,7 @@ def _overflow_checked(call: OnnxNode, range_: Sequence[str], count: str) -> str:
     up = call.emit("less", first, last)
     wrong = call.emit("not_equal", up, call.emit("less", call.emit("sub", first, last), zero))
     away = call.emit("equal", up, call.emit("less", step, zero))
-    none, beyond = known(call, Known.size(0)), known(call, Known.size(-1))
+    none, beyond = add_known(call, Known.size(0)), add_known(call, Known.size(-1))
     return call.emit("where", wrong, call.emit("where", away, none, beyond), count)
 
 
@@ -245,7 +247,7 @@ def _minus_one_if_zero(call: OnnxNode, step: str, count: str) -> str:
     """A count; -1, which no dim accepts, if a step or divisor is 0."""
     none = call.number(0, call.kind(step).dtype)
     standing = call.emit("equal", step, none)
-    return call.emit("where", standing, known(call, Known.size(-1)), count)
+    return call.emit("where", standing, add_known(call, Known.size(-1)), count)
 
 
 def range_(call: OnnxNode) -> str:
@@ -261,7 +263,7 @@ def range_(call: OnnxNode) -> str:
         distance = call.emit("sub", wide[1], wide[0])
         iterations = call.emit("ceil", call.emit("div", distance, wide[2]))
         number = call.emit("cast", iterations, to=int64)
-        number = call.emit("maximum", number, known(call, Known.size(0)))
+        number = call.emit("maximum", number, add_known(call, Known.size(0)))
         number = _minus_one_if_zero(call, wide[2], number)
     else:
         values = (start, limit, delta)
@@ -303,13 +305,13 @@ _MOST = 1 << 53
 _WHOLE = {float32: 1 << 24, float64: _MOST}  # up to here floats represent all integers
 
 
-def signed(call: OnnxNode, name: str, count: int) -> list[Size]:
+def signed_sizes(call: OnnxNode, name: str, count: int) -> list[Size]:
     """The elements of a vector as sizes that may be negative: differences of two dims."""
     items = call.contents(name, count)
     indices = [index for index, item in enumerate(items) if not isinstance(item, Size)]
     if not indices:
         return [item for item in items if isinstance(item, Size)]
-    value = gathered(call, name, indices, len(items))
+    value = gather_elements(call, name, indices, len(items))
     zero = _number(call, 0)
     value = call.emit("maximum", value, _number(call, -(2**62)))  # -2**63 has no negation
     above = call.emit("maximum", value, zero)
@@ -323,18 +325,18 @@ def signed(call: OnnxNode, name: str, count: int) -> list[Size]:
 def count_of(call: OnnxNode, name: str) -> Size:
     """The single element of an integer tensor as a dim."""
     count = call.dim("count")
-    call.find(gathered(call, name, (0,), 1), (count,))
+    call.find(gather_elements(call, name, (0,), 1), (count,))
     return count
 
 
-def _completed(call: OnnxNode, value: str, sizes: Sequence[Size | None]) -> list[Size]:
+def _bind_missing(call: OnnxNode, value: str, sizes: Sequence[Size | None]) -> list[Size]:
     """Replace each None of the sizes by a dim bound to that element of a vector."""
     indices = [index for index, size in enumerate(sizes) if size is None]
     dims = {index: call.dim("size") for index in indices}
     if indices:
-        call.find(gathered(call, value, indices, len(sizes)), list(dims.values()))
+        call.find(gather_elements(call, value, indices, len(sizes)), list(dims.values()))
     return [dims[index] if size is None else size for index, size in enumerate(sizes)]
 
 
 def _number(call: OnnxNode, size: Size | int) -> str:
-    return known(call, Known.size(size))
+    return add_known(call, Known.size(size))

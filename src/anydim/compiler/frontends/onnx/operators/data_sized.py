@@ -15,7 +15,7 @@ def non_zero(call: OnnxNode) -> Result:
     return nonzero(call, call.input(0))
 
 
-def compressed(call: OnnxNode) -> Result:
+def compress_slices(call: OnnxNode) -> Result:
     axis = call.attribute("axis")
     own = axis if axis is None else call.axis(axis)
     if call.type(1).rank != 1:

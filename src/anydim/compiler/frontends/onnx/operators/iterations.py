@@ -18,10 +18,10 @@ from anydim.compiler.frontends.onnx.operators.call import Body, OnnxNode
 from anydim.compiler.frontends.onnx.values.held import Held
 from anydim.compiler.frontends.onnx.values.kinds import (
     Kind,
+    common_form,
     elements_of,
-    joined,
     kind_of,
-    rebuilt,
+    rebuild,
     tensors_of,
     width,
 )
@@ -107,10 +107,10 @@ class Iterations:
         inputs = [*first, *given, *body.captures]
         values = self.call.region(LOOP, inputs, kinds, region)
         after = values[: len(made)]
-        final: list[Held] = [rebuilt(form, after) for form in forms]
+        final: list[Held] = [rebuild(form, after) for form in forms]
         for value, scan, back in zip(values[len(made) :], scans, reverse):
             flip = back and scan.extent is None
-            final.append(self.flipped(value) if flip else value)
+            final.append(self.flip(value) if flip else value)
         return final
 
     # ---- the types of carried values ----
@@ -132,7 +132,7 @@ class Iterations:
             if axes is None:
                 axes = [[Axis(size, as_size(0)) for size in kind.shape] for kind in kinds]
             attempt = self.attempt(forms, kinds, axes)
-            met = self.met(attempt, carried, forms)
+            met = self.common_forms(attempt, carried, forms)
             if met != forms:
                 forms, axes = met, None
                 continue
@@ -158,7 +158,7 @@ class Iterations:
             taken.append(TensorType(kind.dtype, shape))
             values.append(body.add_input(stem, taken[-1]))
         for name, form in zip(self.names, forms):
-            body.bind(name, rebuilt(form, values))
+            body.bind(name, rebuild(form, values))
         self.bind(body, counter)
         results = body.run()
         self.is_conditional = self.has_condition(body)
@@ -171,11 +171,13 @@ class Iterations:
             return body.emitter.dim(stem)
         return axis.start + axis.amount * counter
 
-    def met(self, attempt: Attempt, carried: Sequence[Held], forms: Sequence[Kind]) -> list[Kind]:
+    def common_forms(
+        self, attempt: Attempt, carried: Sequence[Held], forms: Sequence[Kind]
+    ) -> list[Kind]:
         """The common forms of the carried values before and after an iteration."""
         emitter, outer = attempt.body.emitter, self.call.emitter
         return [
-            joined(
+            common_form(
                 form,
                 kind_of(emitter, held),
                 elements_of(emitter, held) + elements_of(outer, first),
@@ -238,10 +240,10 @@ class Iterations:
             elif axis.amount is not None and sure and self.trips is not None:
                 shape.append(axis.start + axis.amount * self.trips)
             else:
-                shape.append(self.grown(axis))
+                shape.append(self.final_dim(axis))
         return TensorType(kind.dtype, tuple(shape))
 
-    def grown(self, axis: Axis) -> Size:
+    def final_dim(self, axis: Axis) -> Size:
         """A new dim for a final size known only at run time."""
         emitter = self.call.emitter
         amount = axis.amount
@@ -282,7 +284,7 @@ class Iterations:
         position = iterations - 1 - attempt.counter if reverse else attempt.counter
         return Scan(position, iterations)
 
-    def flipped(self, value: str) -> str:
+    def flip(self, value: str) -> str:
         ends = {"starts": (-1,), "ends": (-(2**62),), "axes": (0,), "steps": (-1,)}
         return self.call.emit("slice", value, **ends)
 

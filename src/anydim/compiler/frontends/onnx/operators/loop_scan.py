@@ -61,7 +61,7 @@ def _first(call: OnnxNode) -> tuple[str | None, bool]:
 def scan(call: OnnxNode) -> Sequence[Held]:
     """Scan: an iteration for each slice of some inputs; before opset 9, per batch entry."""
     if call.opset < 9:
-        return _batched(call)
+        return _scan_batches(call)
     proto, count = call.attribute("body"), call.attribute("num_scan_inputs")
     states = len(call.inputs) - count
     stacked = len(proto.output) - states
@@ -84,7 +84,7 @@ def scan(call: OnnxNode) -> Sequence[Held]:
     results = iterations.run(held, reverse)
     out_axes = _list(call, "scan_output_axes", stacked)
     for number, axis in enumerate(out_axes, start=states):
-        results[number] = _moved(call, str(results[number]), axis)
+        results[number] = _move_first_axis(call, str(results[number]), axis)
     return results
 
 
@@ -115,7 +115,7 @@ def _same_extents(call: OnnxNode, extents: Sequence[Size]) -> Size:
     return extents[0]
 
 
-def _moved(call: OnnxNode, value: str, axis: int) -> str:
+def _move_first_axis(call: OnnxNode, value: str, axis: int) -> str:
     """Move the first axis of a stacked result to another index."""
     rank = call.kind(value).rank
     order = list(range(1, rank))
@@ -125,7 +125,7 @@ def _moved(call: OnnxNode, value: str, axis: int) -> str:
     return call.emit("transpose", value, perm=tuple(order))
 
 
-def _batched(call: OnnxNode) -> Sequence[Held]:
+def _scan_batches(call: OnnxNode) -> Sequence[Held]:
     """Scan of opset 8: [batch, ...] states, [batch, sequence, ...] inputs."""
     if call.given(0):
         raise Unsupported("sequence_lens")

@@ -29,11 +29,11 @@ def tf_idf(call: OnnxNode) -> Result:
         skips=call.attribute("max_skip_count"),
     )  # fmt: skip
     if mode != "TF":
-        counts = _weighted(call, counts, mode, max(columns) + 1)
+        counts = _weigh(call, counts, mode, max(columns) + 1)
     return counts if rank == 2 else call.emit("reshape", counts, shape=(max(columns) + 1,))
 
 
-def _weighted(call: OnnxNode, counts: str, mode: str, count: int) -> str:
+def _weigh(call: OnnxNode, counts: str, mode: str, count: int) -> str:
     if mode == "IDF":
         counts = call.emit("cast", call.emit("cast", counts, to=boolean), to=float32)
     weights = call.attribute("weights")

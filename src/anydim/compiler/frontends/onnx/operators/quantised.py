@@ -251,10 +251,10 @@ def integer_convolution(call: OnnxNode, value: str, w: int, x_zero: int, w_zero:
 
 
 def qlinear_conv(call: OnnxNode) -> Result:
-    return requantized(call, integer_convolution(call, call.input(0), 3, 2, 5))
+    return requantize_sums(call, integer_convolution(call, call.input(0), 3, 2, 5))
 
 
-def requantized(call: OnnxNode, total: str) -> str:
+def requantize_sums(call: OnnxNode, total: str) -> str:
     """The sums of a QLinearConv, with its bias, requantised."""
     spatial = tuple(range(1, call.type(0).rank - 1))
     if call.given(8):

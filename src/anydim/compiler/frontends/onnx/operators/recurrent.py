@@ -34,7 +34,7 @@ def recurrent(
         directions = _directions(call)
         batch_first = bool(call.attribute("layout", 0))
         given = [what for number, what in enumerate(OPTIONAL, start=3) if call.given(number)]
-        inputs = [_given(call, number) for number in range(3, 8) if call.given(number)]
+        inputs = [_optional_input(call, number) for number in range(3, 8) if call.given(number)]
         extra = {key: bool(call.attribute(key, 0)) for key in _EXTRA.get(name, ())}
         functions = _functions(call, _DEFAULTS[name], len(directions))
         made = [
@@ -59,7 +59,7 @@ def recurrent(
     return build
 
 
-def _given(call: OnnxNode, number: int) -> str:
+def _optional_input(call: OnnxNode, number: int) -> str:
     """An optional input; data-dependent sequence lengths are checked."""
     if OPTIONAL[number - 3] != "lengths":
         return call.input(number)

@@ -43,7 +43,7 @@ def opposite(relation: Relation) -> Relation:
     return right, "<=" if sign == "<" else "<", left
 
 
-def decided(emitter: Emitter, relation: Relation) -> bool | None:
+def decide(emitter: Emitter, relation: Relation) -> bool | None:
     """Whether a relation holds at all sizes or at none; None if it depends on sizes."""
     truth = prove(*relation, emitter.box)
     if truth is not Truth.UNKNOWN:

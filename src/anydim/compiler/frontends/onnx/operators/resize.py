@@ -35,18 +35,18 @@ def resize(call: OnnxNode) -> Result:
             return _kept_ratio(call, policy, axes, wanted)
         for axis, size in zip(axes, wanted):
             sizes[axis] = size
-    elif not _attributed(call) and call.input(given) not in call.emitter.known:
-        return _resized_by_data(call, given, axes)
+    elif not _has_scale_attribute(call) and call.input(given) not in call.emitter.known:
+        return _resize_by_data(call, given, axes)
     else:
         scales = [1.0] * rank
         for axis, scale in zip(axes, _as_many(_scales(call, given), axes)):
             scales[axis] = scale
             exact = Fraction(scale)
             sizes[axis] = shape[axis] * exact.numerator // exact.denominator
-    return _resized(call, axes, sizes, scales, None)
+    return _resize(call, axes, sizes, scales, None)
 
 
-def _resized(
+def _resize(
     call: OnnxNode, axes: Sequence[int], sizes: Sequence[Size], scales: Sequence[float] | None,
     factors: str | None,
 ) -> Result:  # fmt: skip
@@ -56,7 +56,7 @@ def _resized(
     inputs = [call.as_type(call.input(0), floats)] + ([factors] if factors else [])
     if coordinates == "tf_crop_and_resize":
         coordinates = "crop"
-        inputs.append(_cropped(call, axes, call.type(0).rank))
+        inputs.append(_crop_region(call, axes, call.type(0).rank))
     made = call.emit(
         "resize", *inputs, sizes=sizes, scales=scales, mode=call.attribute("mode"),
         scaled=factors is not None, coordinates=coordinates,
@@ -74,7 +74,7 @@ def _as_integers(call: OnnxNode, made: str, dtype: DType) -> str:
     return call.as_type(made if dtype == boolean else call.emit("round", made), dtype)
 
 
-def _resized_by_data(call: OnnxNode, position: int, axes: Sequence[int]) -> Result:
+def _resize_by_data(call: OnnxNode, position: int, axes: Sequence[int]) -> Result:
     """Resize by run-time scales: the sizes are bound when the node runs."""
     if [call.emitter.constant(size) for size in call.shape(position)] != [len(axes)]:
         raise Unsupported(f"scales of type {call.type(position)} for {len(axes)} axes")
@@ -90,16 +90,16 @@ def _resized_by_data(call: OnnxNode, position: int, axes: Sequence[int]) -> Resu
     if list(axes) != list(range(rank)):
         indices = [axes.index(axis) if axis in axes else len(axes) for axis in range(rank)]
         factors = _spread(call, factors, indices)
-    return _resized(call, axes, sizes, None, factors)
+    return _resize(call, axes, sizes, None, factors)
 
 
-def _attributed(call: OnnxNode) -> bool:
+def _has_scale_attribute(call: OnnxNode) -> bool:
     """Whether the scales are an attribute: in Upsample before opset 9."""
     return call.operator == "Upsample" and call.opset < 9
 
 
 def _scales(call: OnnxNode, position: int) -> list[float]:
-    if _attributed(call):
+    if _has_scale_attribute(call):
         numbers: list[Any] = list(call.attribute("scales"))
     else:
         array = call.known(position).reshape(-1)
@@ -133,7 +133,7 @@ def _kept_ratio(call: OnnxNode, policy: str, axes: Sequence[int], wanted: Sequen
     indices = [0 if axis in axes else 1 for axis in range(len(shape))]
     ratio = [_spread(call, call.emit("gather", extents, best, axis=0), indices)
              for extents in (above, below)]  # fmt: skip
-    return _resized(call, axes, sizes, None, call.emit("concat", *ratio, axis=0))
+    return _resize(call, axes, sizes, None, call.emit("concat", *ratio, axis=0))
 
 
 def _spread(call: OnnxNode, factors: str, indices: Sequence[int]) -> str:
@@ -143,7 +143,7 @@ def _spread(call: OnnxNode, factors: str, indices: Sequence[int]) -> str:
     return call.emit("gather", both, call.numbers(indices), axis=0)
 
 
-def _cropped(call: OnnxNode, axes: Sequence[int], rank: int) -> str:
+def _crop_region(call: OnnxNode, axes: Sequence[int], rank: int) -> str:
     """The crop region, starts then ends of all axes, from that of some axes."""
     count = len(axes)
     if [size.constant for size in call.shape(1)] != [2 * count]:

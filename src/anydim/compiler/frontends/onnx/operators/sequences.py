@@ -14,8 +14,14 @@ from anydim.base.dtypes import boolean, int64
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported, element_type
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode
 from anydim.compiler.frontends.onnx.values.held import Held, Items, Known, Maybe, Packed, Result
-from anydim.compiler.frontends.onnx.values.kinds import concatenated, known, packed_of
-from anydim.compiler.frontends.onnx.values.packed import Blocks, Sequence, lifted, numbers, scaled
+from anydim.compiler.frontends.onnx.values.kinds import add_known, concatenate, packed_of
+from anydim.compiler.frontends.onnx.values.packed import (
+    Blocks,
+    Sequence,
+    append_axes,
+    multiply,
+    numbers,
+)
 from anydim.lang.tree import TensorType
 from anydim.sizes import Size, as_size, ceil_div, product, simplify
 
@@ -36,7 +42,7 @@ def construct(call: OnnxNode) -> Result:
 
 def length(call: OnnxNode) -> Result:
     held = _sequence(call)
-    count = len(held.values) if isinstance(held, Items) else _packed(call).count
+    count = len(held.values) if isinstance(held, Items) else _pack(call).count
     return Known.size(count)
 
 
@@ -44,7 +50,7 @@ def at(call: OnnxNode) -> Result:
     held, position = _sequence(call), _constant_position(call, 1)
     if isinstance(held, Items) and position is not None:
         return held.values[_inside(position, len(held.values), 1)]
-    return _packed(call).at(call.input(1))
+    return _pack(call).at(call.input(1))
 
 
 def insert(call: OnnxNode) -> Result:
@@ -57,8 +63,8 @@ def insert(call: OnnxNode) -> Result:
         count = len(held.values)
         own = count if position is None else _inside(position, count, 0)
         return Items((*held.values[:own], value, *held.values[own:]), held.dtype)
-    sequence = _packed(call, call.type(1).rank)
-    return sequence.inserted(value, call.input(2)) if call.given(2) else sequence.appended(value)
+    sequence = _pack(call, call.type(1).rank)
+    return sequence.insert(value, call.input(2)) if call.given(2) else sequence.append(value)
 
 
 def erase(call: OnnxNode) -> Result:
@@ -68,7 +74,7 @@ def erase(call: OnnxNode) -> Result:
     if isinstance(held, Items) and position is not None:
         own = _inside(position, len(held.values), 1)
         return Items((*held.values[:own], *held.values[own + 1 :]), held.dtype)
-    return _packed(call).erased(call.input(1) if call.given(1) else call.number(-1, int64))
+    return _pack(call).erase(call.input(1) if call.given(1) else call.number(-1, int64))
 
 
 def concat_from(call: OnnxNode) -> Result:
@@ -79,10 +85,10 @@ def concat_from(call: OnnxNode) -> Result:
         values: Several[str] = held.values
         if new:
             values = [call.emit("unsqueeze", value, axes=(axis,)) for value in values]
-        return concatenated(call, values, axis) if len(values) > 1 else values[0]
-    sequence = _packed(call)
+        return concatenate(call, values, axis) if len(values) > 1 else values[0]
+    sequence = _pack(call)
     axis = call.axis(call.attribute("axis"), sequence.rank + new)
-    return sequence.stacked(axis) if new else sequence.concatenated(axis)
+    return sequence.stack(axis) if new else sequence.concatenate(axis)
 
 
 def sequence_map(call: OnnxNode) -> Several[Result] | None:
@@ -125,9 +131,11 @@ def split_to(call: OnnxNode) -> Result:
         if count.constant is not None and count.constant <= _MOST_PARTS:
             last = extent - size * (count - 1)
             return _items(call, axis, [size] * (count.constant - 1) + [last] * bool(count != 0))
-        starts = scaled(call, numbers(call, count), size)
-        rest = call.emit("sub", known(call, Known.size(extent)), starts)
-        return _parts(call, kind, axis, call.emit("minimum", rest, known(call, Known.size(size))))
+        starts = multiply(call, numbers(call, count), size)
+        rest = call.emit("sub", add_known(call, Known.size(extent)), starts)
+        return _parts(
+            call, kind, axis, call.emit("minimum", rest, add_known(call, Known.size(size)))
+        )
     if call.shape(1)[0].constant is not None:
         return _items(call, axis, list(call.sizes(1)))
     return _parts(call, kind, axis, call.as_type(call.input(1), int64))
@@ -150,7 +158,7 @@ def _slices(call: OnnxNode, kind: TensorType, axis: int, keep: bool) -> Result:
     transposed = call.emit("transpose", call.input(0), perm=order)
     elements = call.emit("reshape", transposed, shape=(product(kind.shape),))
     sizes = [as_size(1) if a == axis else s for a, s in enumerate(kind.shape) if keep or a != axis]
-    row = known(call, Known(Known.sizes(sizes).array.reshape(1, len(sizes)), int64))
+    row = add_known(call, Known(Known.sizes(sizes).array.reshape(1, len(sizes)), int64))
     shapes = call.emit("expand", row, shape=(extent, len(sizes)))
     return Packed(elements, shapes, len(sizes))
 
@@ -165,13 +173,13 @@ def _parts(call: OnnxNode, kind: TensorType, axis: int, lengths: str) -> Packed:
         elements = call.emit(
             "gather", elements, _order(call, lengths, count, extent, before, after, total), axis=0
         )
-    columns = [lifted(call, lengths, 1)]
+    columns = [append_axes(call, lengths, 1)]
     for sizes, at_front in ((kind.shape[:axis], True), (kind.shape[axis + 1 :], False)):
         if sizes:
-            row = known(call, Known(Known.sizes(sizes).array.reshape(1, len(sizes)), int64))
+            row = add_known(call, Known(Known.sizes(sizes).array.reshape(1, len(sizes)), int64))
             whole = call.emit("expand", row, shape=(count, len(sizes)))
             columns.insert(0 if at_front else len(columns), whole)
-    return Packed(elements, concatenated(call, columns, 1), kind.rank)
+    return Packed(elements, concatenate(call, columns, 1), kind.rank)
 
 
 def _order(
@@ -184,18 +192,18 @@ def _order(
     def quotient(value: str, by: str) -> tuple[str, str]:
         return call.emit("floor_div", value, by), call.emit("mod", value, by)
 
-    one = known(call, Known.size(1))
+    one = add_known(call, Known.size(1))
     owner = blocks.owner(quotient(index, call.emit("maximum", _size(call, row), one))[0])
     start, own = blocks.start(owner), call.emit("gather", lengths, owner, axis=0)
-    inner = call.emit("sub", index, scaled(call, start, row))
-    pre, rest = quotient(inner, call.emit("maximum", scaled(call, own, after), one))
+    inner = call.emit("sub", index, multiply(call, start, row))
+    pre, rest = quotient(inner, call.emit("maximum", multiply(call, own, after), one))
     along, post = quotient(rest, call.emit("maximum", _size(call, after), one))
-    at_axis = call.emit("add", scaled(call, pre, extent), call.emit("add", start, along))
-    return call.emit("add", scaled(call, at_axis, after), post)
+    at_axis = call.emit("add", multiply(call, pre, extent), call.emit("add", start, along))
+    return call.emit("add", multiply(call, at_axis, after), post)
 
 
 def _size(call: OnnxNode, size: Size) -> str:
-    return known(call, Known.size(size))
+    return add_known(call, Known.size(size))
 
 
 # ---- optional values ---------------------------------------------------------------------------
@@ -209,7 +217,7 @@ def has_element(call: OnnxNode) -> Result:
     held: Held | None = call.held(0) if call.given(0) else Maybe(None)
     if isinstance(held, Maybe) and held.single and isinstance(held.value, Packed):
         count = call.emitter.types[held.value.shapes].shape[0]
-        return call.emit("cast", known(call, Known.size(count)), to=boolean)
+        return call.emit("cast", add_known(call, Known.size(count)), to=boolean)
     present = not isinstance(held, Maybe) or held.value is not None
     return Known.of(numpy.array(present))
 
@@ -237,7 +245,7 @@ def _sequence(call: OnnxNode) -> Items | Packed:
     return held
 
 
-def _packed(call: OnnxNode, rank: int = 0) -> Sequence:
+def _pack(call: OnnxNode, rank: int = 0) -> Sequence:
     """The sequence as two tensors; a `rank` above 0 is required of its elements."""
     return Sequence(call, packed_of(call, _sequence(call), rank))
 

@@ -11,9 +11,9 @@ from anydim.base.dtypes import from_numpy, int64
 from anydim.compiler.frontends.onnx.file.tensors import MOST_AXES, Unsupported
 from anydim.compiler.frontends.onnx.operators import computed
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.compiler.frontends.onnx.operators.relations import Unlike, decided
+from anydim.compiler.frontends.onnx.operators.relations import Unlike, decide
 from anydim.compiler.frontends.onnx.values.emitting import MOST_KNOWN, Known
-from anydim.compiler.frontends.onnx.values.kinds import concatenated
+from anydim.compiler.frontends.onnx.values.kinds import concatenate
 from anydim.sizes import Guard, Size, as_size, bounds, ceil_div, maximum, minimum, product, simplify
 
 
@@ -92,11 +92,11 @@ def reshape(call: OnnxNode) -> Result:
         return call.emit("reshape", call.input(0), shape=tuple(computed.reshape(call, copies)))
     wanted = call.sizes(1)
     _check_rank(len(wanted))
-    shape = _unwrapped(call, copies) or _copied(call, wanted, copies)
+    shape = _unwrap(call, copies) or _copy_zeros(call, wanted, copies)
     return call.emit("reshape", call.input(0), shape=shape)
 
 
-def _copied(call: OnnxNode, wanted: Sequence[Size], copies: bool) -> list[Size]:
+def _copy_zeros(call: OnnxNode, wanted: Sequence[Size], copies: bool) -> list[Size]:
     """The sizes of a reshape; `copies`: 0 copies the size of its axis."""
     own = call.shape(0)
     zeros = [axis for axis, size in enumerate(wanted) if copies and size.constant == 0]
@@ -105,7 +105,7 @@ def _copied(call: OnnxNode, wanted: Sequence[Size], copies: bool) -> list[Size]:
     return [own[axis] if axis in zeros else size for axis, size in enumerate(wanted)]
 
 
-def _unwrapped(call: OnnxNode, copies: bool) -> list[Size] | None:
+def _unwrap(call: OnnxNode, copies: bool) -> list[Size] | None:
     """The sizes of a reshape computed in 32 bits, unwrapped if that keeps the element count.
 
     A reshape with wrapped sizes would fail anyway, so a guard may reject the call.
@@ -113,7 +113,7 @@ def _unwrapped(call: OnnxNode, copies: bool) -> list[Size] | None:
     assumed = call.emitter.assumed.get(call.input(1))
     if assumed is None or assumed.likely:
         return None
-    wanted = _copied(call, [as_size(size) for size in assumed.array.tolist()], copies)
+    wanted = _copy_zeros(call, [as_size(size) for size in assumed.array.tolist()], copies)
     total, known = product(call.shape(0)), product(s for s in wanted if s.constant != -1)
     whole = total.divide_exactly(known)
     if whole is None or (whole != 1 and len([s for s in wanted if s.constant == -1]) != 1):
@@ -149,7 +149,7 @@ def _axes_of_one(call: OnnxNode) -> list[int]:
     axes = []
     for axis, size in enumerate(call.shape(0)):
         relation = (size, "==", as_size(1))
-        taken = decided(call.emitter, relation)
+        taken = decide(call.emitter, relation)
         if taken is None:
             raise Unlike(f"it names no axes, and axis {axis} is removed if {size} == 1", relation)
         if taken:
@@ -170,14 +170,16 @@ def slice_(call: OnnxNode) -> Result:
             "slice", call.input(0), starts=starts, ends=ends, axes=call.attribute("axes")
         )
     if call.given(3) and not call.is_static(3):
-        return computed.sliced_on_data_axes(call)
+        return computed.slice_data_axes(call)
     axes = call.integers(3) if call.given(3) else None
     if not all(call.is_static(position) for position in range(1, len(call.inputs))):
         strides = call.input(4) if call.given(4) else None
-        return computed.sliced(call, call.input(1), call.input(2), _axes(call, axes), strides)
+        return computed.slice_by_data(
+            call, call.input(1), call.input(2), _axes(call, axes), strides
+        )
     if call.given(4) and any(size.constant is None for size in call.sizes(4)):
         along = _axes(call, axes)
-        return computed.sliced(call, call.input(1), call.input(2), along, call.input(4))
+        return computed.slice_by_data(call, call.input(1), call.input(2), along, call.input(4))
     starts, ends = (tuple(map(computed.clamped_bound, call.sizes(position))) for position in (1, 2))
     steps = call.integers(4) if call.given(4) else None
     if steps is not None and len(steps) == len(starts):
@@ -234,7 +236,7 @@ def concat(call: OnnxNode) -> Result:
     if len(call.inputs) == 1:
         return call.emit("identity", call.input(0))
     values = [call.input(position) for position in range(len(call.inputs))]
-    return concatenated(call, values, call.attribute("axis"))
+    return concatenate(call, values, call.attribute("axis"))
 
 
 # ---- repeats and masks -------------------------------------------------------------------------
@@ -251,7 +253,7 @@ def pad(call: OnnxNode) -> Result:
     if call.given(3):
         axes = call.integers(3)
     if call.opset >= 11:
-        counts = computed.signed(call, call.input(1), 2 * len(axes))
+        counts = computed.signed_sizes(call, call.input(1), 2 * len(axes))
     if len(counts) != 2 * len(axes) or not all(-rank <= axis < rank for axis in axes):
         raise Unsupported(f"{len(counts)} pads for {len(axes)} of {rank} axes")
     before: list[Any] = [0] * rank
@@ -291,7 +293,7 @@ def _depth(call: OnnxNode) -> Size:
 
 
 def trilu(call: OnnxNode) -> Result:
-    found = computed.signed(call, call.input(1), 1) if call.given(1) else [as_size(0)]
+    found = computed.signed_sizes(call, call.input(1), 1) if call.given(1) else [as_size(0)]
     if len(found) != 1:
         raise Unsupported(f"{len(found)} numbers as its input 1, expected one")
     return call.emit("trilu", call.input(0), upper=bool(call.attribute("upper", 1)), k=found[0])

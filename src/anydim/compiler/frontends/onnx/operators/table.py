@@ -215,7 +215,7 @@ OPERATORS: dict[str, Build] = {
     "CastLike": quantised.cast_like,
     "Clip": clip,
     "Col2Im": along.columns_to_image,
-    "Compress": counting.compressed,
+    "Compress": counting.compress_slices,
     "Concat": shapes.concat,
     "ConcatFromSequence": sequences.concat_from,
     "Constant": constant,

@@ -37,19 +37,19 @@ def shrink(call: OnnxNode, x: str) -> str:
     return call.emit("shrink", x, lambd=call.attribute("lambd"), bias=call.attribute("bias"))
 
 
-def classified(call: OnnxNode) -> str:
+def as_native(call: OnnxNode) -> str:
     """The first input in a type for IsNaN and IsInf: storage types are converted to float32."""
     dtype = call.type(0).dtype
     return call.as_type(call.input(0), float32) if dtype.stored else call.input(0)
 
 
 def is_nan(call: OnnxNode) -> Result:
-    return call.emit("is_nan", classified(call))
+    return call.emit("is_nan", as_native(call))
 
 
 def is_inf(call: OnnxNode) -> Result:
     return call.emit(
-        "is_inf", classified(call),
+        "is_inf", as_native(call),
         negative=bool(call.attribute("detect_negative", 1)),
         positive=bool(call.attribute("detect_positive", 1)),
     )  # fmt: skip

@@ -162,17 +162,17 @@ def known_results(
     box = fitted.box
 
     def fit(array: numpy.ndarray, dtype: DType) -> numpy.ndarray:
-        return _wrapped(numpy.frompyfunc(lambda item: fitted(_size(item), dtype), 1, 1)(array), box)
+        return _wrap(numpy.frompyfunc(lambda item: fitted(_size(item), dtype), 1, 1)(array), box)
 
     own = _OWN.get(node.operator)
     if own is not None and any(array.dtype == object for array in inputs):
         extreme = fit(_objects(own(*inputs)), types[0].dtype)
-        return [_unwrapped(extreme, types[0].dtype.numpy)]
+        return [_unwrap(extreme, types[0].dtype.numpy)]
     group = operator(node.operator).instantiate(types, node.attributes, box)
     if group.guards:
         raise Undecided(node.operator)
     record = operator(node.operator)
-    tensors = {t.name: _wrapped(array, box) for t, array in zip(group.inputs, inputs)}
+    tensors = {t.name: _wrap(array, box) for t, array in zip(group.inputs, inputs)}
     try:
         if record.routine is not None:
             attributes = record.complete(node.attributes)
@@ -182,7 +182,7 @@ def known_results(
             made = evaluate(group, tensors, {}, fit=fit)
     except (TypeError, ValueError, AttributeError, AnydimError, ArithmeticError) as error:
         raise Undecided(node.operator) from error
-    return [_unwrapped(made[t.name], t.type.dtype.numpy) for t in group.outputs]
+    return [_unwrap(made[t.name], t.type.dtype.numpy) for t in group.outputs]
 
 
 _OWN = {
@@ -191,7 +191,7 @@ _OWN = {
 }
 
 
-def _wrapped(array: Any, box: Box) -> numpy.ndarray:
+def _wrap(array: Any, box: Box) -> numpy.ndarray:
     array = _objects(array)
     if array.dtype != object:
         return array
@@ -201,7 +201,7 @@ def _wrapped(array: Any, box: Box) -> numpy.ndarray:
     return wrapped
 
 
-def _unwrapped(array: Any, dtype: numpy.dtype) -> numpy.ndarray:
+def _unwrap(array: Any, dtype: numpy.dtype) -> numpy.ndarray:
     """Convert symbols to sizes; to numbers of the result's type if all are constant."""
     array = _objects(array)
     if array.dtype != object:

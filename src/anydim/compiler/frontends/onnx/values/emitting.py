@@ -248,12 +248,12 @@ class Emitter:
         found = {name: self.known[name].array for name in given if name in self.known}
         assumptions = {name: self.assumed[name] for name in given if name in self.assumed}
         exact = Fitted(self.box)
-        made = self._folded(nodes, dict(found), exact)
+        made = self._evaluate(nodes, dict(found), exact)
         if not exact.changed and not assumptions:
             return Folded(made, {})
         assuming = Assuming(self.box, source=nodes[0].source)
         found |= {name: assumed.array for name, assumed in assumptions.items()}
-        usual = self._folded(nodes, found, assuming) or {}
+        usual = self._evaluate(nodes, found, assuming) or {}
         guards = (*(g for each in assumptions.values() for g in each.guards), *assuming.guards)
         likely = assuming.likely and all(each.likely for each in assumptions.values())
         held = tuple(dict.fromkeys(guards))
@@ -263,7 +263,7 @@ class Emitter:
         small = all(_count(self.types[name]) <= MOST_KNOWN for name in node.outputs)
         return small and node.region is None and node.operator not in UNFOLDED
 
-    def _folded(
+    def _evaluate(
         self, nodes: Sequence[Node], found: dict[str, numpy.ndarray], fitted: Fitted
     ) -> dict[str, Known] | None:
         """The results of nodes from the contents in `found`; None if undecided."""

@@ -56,7 +56,7 @@ def elements(
         ]
     made = {output: node for node in nodes for output in node.outputs}
     node = made.get(name) or emitter.makers.get(name)
-    traced = _traced(emitter, nodes, node, count) if node is not None else None
+    traced = _trace(emitter, nodes, node, count) if node is not None else None
     if traced is None:
         traced = [(name, index) for index in range(count)]
     return [
@@ -74,7 +74,7 @@ def _count(emitter: Emitter, name: str) -> int:
     return count
 
 
-def _traced(
+def _trace(
     emitter: Emitter, nodes: Sequence[Node], node: Node, count: int
 ) -> list[Size | Element] | None:
     """The elements of a node that only moves elements; None for other nodes."""
@@ -132,7 +132,7 @@ def sizes_of(
     if not open_indices:
         return tuple(item for item in items if isinstance(item, Size))
     dims = [finds.dim("size", 0, _max_value(emitter, items[index])) for index in open_indices]
-    finds.find(gathered(finds, name, open_indices, len(items)), dims)
+    finds.find(gather_elements(finds, name, open_indices, len(items)), dims)
     for index, dim in zip(open_indices, dims):
         item = items[index]
         assert isinstance(item, tuple)
@@ -148,7 +148,7 @@ def _max_value(emitter: Emitter, item: Size | Element) -> int | None:
     return dtype.range[1] if dtype.bits <= 16 else None
 
 
-def gathered(emits: Emits, name: str, indices: Sequence[int], count: int) -> str:
+def gather_elements(emits: Emits, name: str, indices: Sequence[int], count: int) -> str:
     """Gather elements of an integer vector or scalar into an int64 vector; all without indices."""
     kind = emits.emitter.types[name]
     value = name if kind.dtype == int64 else emits.emit("cast", name, to=int64)
@@ -167,6 +167,6 @@ def scalar_size(finds: Finds, nodes: Sequence[Node], name: str, stem: str) -> Si
     if isinstance(item, Size):
         return item
     dim = finds.dim(stem)
-    value = gathered(finds, name, (0,), 1)
+    value = gather_elements(finds, name, (0,), 1)
     finds.find(finds.emit("maximum", value, vector(finds, (0,))), (dim,))
     return dim

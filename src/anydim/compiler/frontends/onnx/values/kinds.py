@@ -33,7 +33,7 @@ class Emits(Protocol):
         """Add a node with one result and return the result."""
 
 
-def known(emits: Emits, contents: Known) -> str:
+def add_known(emits: Emits, contents: Known) -> str:
     """Add a value with known contents."""
     name = emits.emitter.fresh(f"{emits.source}/constant")
     emits.emitter.add_known(name, contents, emits.source)
@@ -42,7 +42,7 @@ def known(emits: Emits, contents: Known) -> str:
 
 def vector(emits: Emits, sizes: Iterable[Size | int]) -> str:
     """An int64 vector of sizes."""
-    return known(emits, Known.sizes(sizes))
+    return add_known(emits, Known.sizes(sizes))
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def kind_of(emitter: Emitter, held: Held) -> Kind:
     return Option(() if held.value is None else (kind_of(emitter, held.value),))
 
 
-def joined(left: Kind, right: Kind, kinds: Sequence[TensorType]) -> Kind:
+def common_form(left: Kind, right: Kind, kinds: Sequence[TensorType]) -> Kind:
     """The common form of two values; `kinds` are the types of the elements of lists among them."""
     if left == right:
         return left
@@ -99,7 +99,7 @@ def joined(left: Kind, right: Kind, kinds: Sequence[TensorType]) -> Kind:
     if isinstance(left, optional) and isinstance(right, optional):
         inner = [f.inner[0] for f in (left, right) if isinstance(f, Option) and f.inner]
         if len(inner) == 2 and None not in inner:
-            return Option((joined(inner[0], inner[1], kinds),))
+            return Option((common_form(inner[0], inner[1], kinds),))
         met = {(kind.rank, kind.dtype) for kind in kinds}
         met |= {(f.rank or 0, f.dtype) for f in (left, right) if isinstance(f, Chance)}
         if len(met) == 1 and not any(inner):
@@ -153,7 +153,7 @@ def tensors_of(emits: Emits, held: Held, form: Kind) -> list[str]:
     return [packed.elements, packed.shapes]
 
 
-def rebuilt(form: Kind, names: list[str]) -> Held:
+def rebuild(form: Kind, names: list[str]) -> Held:
     """Rebuild a value of a form from tensors; pops them off the front of `names`."""
     if form is None:
         return names.pop(0)
@@ -163,7 +163,7 @@ def rebuilt(form: Kind, names: list[str]) -> Held:
         return Packed(names.pop(0), names.pop(0), form.rank)
     if isinstance(form, Chance):
         return Maybe(Packed(names.pop(0), names.pop(0), form.rank), True)
-    return Maybe(rebuilt(form.inner[0], names) if form.inner else None)
+    return Maybe(rebuild(form.inner[0], names) if form.inner else None)
 
 
 def width(form: Kind) -> int:
@@ -178,7 +178,7 @@ def width(form: Kind) -> int:
 def packed_of(emits: Emits, held: Held, rank: int = 0) -> Packed:
     """Pack a sequence into two tensors; `rank` is the element rank if it is not known."""
     if isinstance(held, Packed):
-        return ranked(emits, held, rank) if rank and rank != held.rank else held
+        return with_rank(emits, held, rank) if rank and rank != held.rank else held
     if not isinstance(held, Items):
         raise Unsupported("an input is no sequence")
     types = [emits.emitter.types[name] for name in held.values]
@@ -187,8 +187,8 @@ def packed_of(emits: Emits, held: Held, rank: int = 0) -> Packed:
         raise Unsupported("a sequence of tensors that differ in rank and in number")
     (rank,) = ranks
     if not types:
-        none = known(emits, Known.of(numpy.zeros(0, held.dtype.numpy)))
-        return Packed(none, known(emits, Known.of(numpy.zeros((0, rank), numpy.int64))), rank)
+        none = add_known(emits, Known.of(numpy.zeros(0, held.dtype.numpy)))
+        return Packed(none, add_known(emits, Known.of(numpy.zeros((0, rank), numpy.int64))), rank)
     flat = [
         emits.emit("reshape", name, shape=(product(kind.shape),))
         for name, kind in zip(held.values, types)
@@ -196,11 +196,11 @@ def packed_of(emits: Emits, held: Held, rank: int = 0) -> Packed:
     sizes = numpy.empty((len(types), rank), object)
     for number, kind in enumerate(types):
         sizes[number] = kind.shape
-    shapes = known(emits, Known(plain(sizes, int64), int64))
-    return Packed(concatenated(emits, flat, 0), shapes, rank)
+    shapes = add_known(emits, Known(plain(sizes, int64), int64))
+    return Packed(concatenate(emits, flat, 0), shapes, rank)
 
 
-def ranked(emits: Emits, packed: Packed, rank: int) -> Packed:
+def with_rank(emits: Emits, packed: Packed, rank: int) -> Packed:
     """A packed sequence with tensors of `rank` axes; checked at run time.
 
     A sequence that is empty at run time may be declared with any rank.
@@ -210,7 +210,7 @@ def ranked(emits: Emits, packed: Packed, rank: int) -> Packed:
     return Packed(packed.elements, shapes, rank)
 
 
-def concatenated(emits: Emits, values: Sequence[str], axis: int) -> str:
+def concatenate(emits: Emits, values: Sequence[str], axis: int) -> str:
     """Concatenate tensors, many of them in rounds to limit the nesting of expressions."""
     while len(values) > 1:
         parts = [values[at : at + _WIDEST] for at in range(0, len(values), _WIDEST)]

@@ -7,7 +7,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.values.found import Finds
 from anydim.compiler.frontends.onnx.values.held import Known, Packed
-from anydim.compiler.frontends.onnx.values.kinds import concatenated, known, ranked, vector
+from anydim.compiler.frontends.onnx.values.kinds import add_known, concatenate, vector, with_rank
 from anydim.sizes import Size, product
 
 
@@ -33,7 +33,7 @@ class Sequence:
         """The shapes of the tensors, with a known rank."""
         kind = self.finds.emitter.types[self.packed.shapes]
         if kind.shape[1].constant is None:
-            return ranked(self.finds, self.packed, self.rank).shapes
+            return with_rank(self.finds, self.packed, self.rank).shapes
         return self.packed.shapes
 
     @property
@@ -50,7 +50,10 @@ class Sequence:
             position = emit("cast", position, to=int64)
         if self.finds.emitter.types[position].rank:
             position = emit("reshape", position, shape=())
-        zero, count = known(self.finds, Known.size(0)), known(self.finds, Known.size(self.count))
+        zero, count = (
+            add_known(self.finds, Known.size(0)),
+            add_known(self.finds, Known.size(self.count)),
+        )
         return emit("where", emit("less", position, zero), emit("add", position, count), position)
 
     def lengths(self) -> str:
@@ -61,7 +64,7 @@ class Sequence:
         """The offset of the elements of a tensor."""
         emit = self.finds.emit
         before = emit("less", numbers(self.finds, self.count), index)
-        kept = emit("where", before, self.lengths(), known(self.finds, Known.size(0)))
+        kept = emit("where", before, self.lengths(), add_known(self.finds, Known.size(0)))
         return emit("reduce_sum", kept, axes=(0,), keepdims=False)
 
     def at(self, position: str) -> str:
@@ -77,24 +80,24 @@ class Sequence:
         flat = part(finds, self.packed.elements, dims[0], dims[0] + size)
         return finds.emit("reshape", flat, shape=tuple(dims[1:]))
 
-    def appended(self, value: str) -> Packed:
+    def append(self, value: str) -> Packed:
         """Append a tensor."""
         elements, shapes = self.one(value)
-        return self.joined([self.packed.elements, elements], [self.packed.shapes, shapes])
+        return self.join([self.packed.elements, elements], [self.packed.shapes, shapes])
 
-    def inserted(self, value: str, position: str) -> Packed:
+    def insert(self, value: str, position: str) -> Packed:
         """Insert a tensor before a position, which may be the end."""
         finds, index = self.finds, self.index(position)
         start, at = finds.dim("start", 0, self.high(self.total)), finds.dim("place")
         finds.emitter.constrain(self.total - start, self.count - at)
         finds.find(self.pair(self.offset(index), index), (start, at))
         elements, shapes = self.one(value)
-        return self.joined(
+        return self.join(
             [self.before(start), elements, self.after(start)],
             [self.before(at, True), shapes, self.after(at, True)],
         )
 
-    def erased(self, position: str) -> Packed:
+    def erase(self, position: str) -> Packed:
         """Remove the tensor at a position."""
         finds, index = self.finds, self.index(position)
         start, at = finds.dim("start", 0, self.high(self.total)), finds.dim("place")
@@ -104,7 +107,7 @@ class Sequence:
         own = finds.emit("reshape", own, shape=(1,))
         both = self.pair(self.offset(index), index)
         finds.find(finds.emit("concat", both, own, axis=0), (start, at, length))
-        return self.joined(
+        return self.join(
             [self.before(start), self.after(start + length)],
             [self.before(at, True), self.after(at + 1, True)],
         )
@@ -116,12 +119,12 @@ class Sequence:
         if kind.rank != self.packed.rank or kind.dtype != own:
             raise Unsupported(f"{kind} in a sequence of {own} with {self.packed.rank} axes")
         shape = Known.sizes(kind.shape)
-        row = known(self.finds, Known(shape.array.reshape(1, kind.rank), int64))
+        row = add_known(self.finds, Known(shape.array.reshape(1, kind.rank), int64))
         return self.finds.emit("reshape", value, shape=(product(kind.shape),)), row
 
-    def joined(self, elements: list[str], shapes: list[str]) -> Packed:
+    def join(self, elements: list[str], shapes: list[str]) -> Packed:
         return Packed(
-            concatenated(self.finds, elements, 0), concatenated(self.finds, shapes, 0),
+            concatenate(self.finds, elements, 0), concatenate(self.finds, shapes, 0),
             self.packed.rank,
         )  # fmt: skip
 
@@ -142,7 +145,7 @@ class Sequence:
 
     # ---- combining all tensors -------------------------------------------------------------
 
-    def stacked(self, axis: int) -> str:
+    def stack(self, axis: int) -> str:
         """Stack tensors of one shape along a new axis."""
         finds, rank = self.finds, self.rank
         sizes = self.common(range(rank))
@@ -151,7 +154,7 @@ class Sequence:
         order.insert(axis, 0)
         return finds.emit("transpose", whole, perm=tuple(order))
 
-    def concatenated(self, axis: int) -> str:
+    def concatenate(self, axis: int) -> str:
         """Concatenate tensors along an axis; their other sizes are equal."""
         finds, rank = self.finds, self.rank
         others = self.common([other for other in range(rank) if other != axis])
@@ -166,10 +169,10 @@ class Sequence:
         owner = blocks.owner(numbers(finds, extent))
         start, own = blocks.start(owner), finds.emit("gather", lengths, owner, axis=0)
         local = finds.emit("sub", numbers(finds, extent), start)
-        strides = scaled(finds, start, before * after), scaled(finds, own, after)
-        along = finds.emit("add", strides[0], scaled(finds, local, after))
-        rows = finds.emit("mul", numbers(finds, before, 2), lifted(finds, strides[1], 1))
-        index = finds.emit("add", lifted(finds, along, 1), rows)
+        strides = multiply(finds, start, before * after), multiply(finds, own, after)
+        along = finds.emit("add", strides[0], multiply(finds, local, after))
+        rows = finds.emit("mul", numbers(finds, before, 2), append_axes(finds, strides[1], 1))
+        index = finds.emit("add", append_axes(finds, along, 1), rows)
         index = finds.emit("add", index, numbers(finds, after))
         flat = finds.emit("gather", self.packed.elements, index, axis=0)
         return finds.emit("reshape", flat, shape=shape)
@@ -180,7 +183,7 @@ class Sequence:
         if not axes:
             return []
         dims = [finds.dim("size") for _ in axes]
-        row = finds.emit("gather", self.shapes, known(finds, Known.size(0)), axis=0)
+        row = finds.emit("gather", self.shapes, add_known(finds, Known.size(0)), axis=0)
         finds.find(finds.emit("gather", row, vector(finds, axes), axis=0), dims)
         return dims
 
@@ -210,20 +213,20 @@ class Blocks:
 def numbers(finds: Finds, count: Size, after: int = 0) -> str:
     """The vector 0, 1, 2, ... followed by axes of size 1."""
     made = finds.emit("range", start=0, step=1, count=count, dtype=int64)
-    return lifted(finds, made, after) if after else made
+    return append_axes(finds, made, after) if after else made
 
 
-def lifted(finds: Finds, value: str, after: int) -> str:
+def append_axes(finds: Finds, value: str, after: int) -> str:
     """Append axes of size 1 to a vector."""
     return finds.emit("unsqueeze", value, axes=tuple(range(1, after + 1)))
 
 
-def scaled(finds: Finds, value: str, factor: Size) -> str:
-    return finds.emit("mul", value, known(finds, Known.size(factor)))
+def multiply(finds: Finds, value: str, factor: Size) -> str:
+    return finds.emit("mul", value, add_known(finds, Known.size(factor)))
 
 
 def column(finds: Finds, matrix: str, number: int) -> str:
-    return finds.emit("gather", matrix, known(finds, Known.size(number)), axis=1)
+    return finds.emit("gather", matrix, add_known(finds, Known.size(number)), axis=1)
 
 
 def part(finds: Finds, value: str, start: Size, end: Size) -> str:

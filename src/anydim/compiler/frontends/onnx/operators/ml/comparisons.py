@@ -34,7 +34,7 @@ class Nodes:
     missing: numpy.ndarray
 
 
-def compared(
+def as_less_equal(
     modes: numpy.ndarray, features: numpy.ndarray, splits: numpy.ndarray, yes: numpy.ndarray,
     no: numpy.ndarray, missing: numpy.ndarray, members: Sequence[Sequence[float]] = (),
 ) -> Nodes:  # fmt: skip

@@ -15,7 +15,7 @@ _LISTS = (("int64s", numpy.int64), ("floats", numpy.float32))
 
 def label_encoder(call: OnnxNode) -> Result:
     """Map each key to its value, and all others to a default; both are numbers."""
-    keys, values = _given(call, "keys"), _given(call, "values")
+    keys, values = _read_table(call, "keys"), _read_table(call, "values")
     if len(keys) != len(values):
         raise Unsupported(f"{len(keys)} keys and {len(values)} values")
     dtype = call.type(0).dtype
@@ -29,7 +29,7 @@ def label_encoder(call: OnnxNode) -> Result:
     return call.emit("gather", name, indices, axis=0)
 
 
-def _given(call: OnnxNode, what: str) -> numpy.ndarray:
+def _read_table(call: OnnxNode, what: str) -> numpy.ndarray:
     """Keys or values, as lists or as a tensor."""
     tensor = call.attribute(f"{what}_tensor")
     if tensor is not None:

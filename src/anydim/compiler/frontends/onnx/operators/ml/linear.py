@@ -13,9 +13,9 @@ from anydim.compiler.frontends.onnx.operators.ml.scores import (
     Labels,
     above,
     best,
-    labelled,
     second_class,
-    transformed,
+    select_labels,
+    transform_scores,
 )
 
 
@@ -28,7 +28,7 @@ def rows(call: OnnxNode, dtype: DType = float32) -> str:
     return x if rank == 2 else call.emit("unsqueeze", x, axes=(0,))
 
 
-def fitting(call: OnnxNode, x: str, wanted: int) -> None:
+def check_columns(call: OnnxNode, x: str, wanted: int) -> None:
     """Reject a matrix whose column count is known to differ from the number of coefficients."""
     given = call.kind(x).shape[1].constant
     if given is not None and given != wanted:
@@ -41,11 +41,11 @@ def product(call: OnnxNode, x: str, coefficients: Sequence[float], count: int) -
         raise Unsupported(f"{len(coefficients)} coefficients for {count} results")
     dtype = call.kind(x).dtype
     weights = numpy.array(coefficients, dtype.numpy).reshape(count, -1)
-    fitting(call, x, weights.shape[1])
+    check_columns(call, x, weights.shape[1])
     return call.emit("gemm", x, call.numbers(weights, dtype), transpose_b=True)
 
 
-def shifted(call: OnnxNode, sums: str, intercepts: Sequence[float], count: int) -> str:
+def add_intercepts(call: OnnxNode, sums: str, intercepts: Sequence[float], count: int) -> str:
     if not len(intercepts):
         return sums
     if len(intercepts) not in (1, count):
@@ -58,8 +58,8 @@ def linear_regressor(call: OnnxNode) -> Result:
     count = call.attribute("targets", 1)
     wide = float64 if call.type(0).dtype == float64 else float32
     sums = product(call, rows(call, wide), call.attribute("coefficients") or (), count)
-    sums = shifted(call, sums, call.attribute("intercepts") or (), count)
-    result = transformed(call, sums, call.attribute("post_transform", "NONE"))
+    sums = add_intercepts(call, sums, call.attribute("intercepts") or (), count)
+    result = transform_scores(call, sums, call.attribute("post_transform", "NONE"))
     return call.as_type(result, float32)
 
 
@@ -69,17 +69,19 @@ def linear_classifier(call: OnnxNode) -> Sequence[Result]:
     intercepts = call.attribute("intercepts") or ()
     count = len(intercepts) or labels.count
     sums = product(call, rows(call), call.attribute("coefficients"), count)
-    sums = shifted(call, sums, intercepts, count)
+    sums = add_intercepts(call, sums, intercepts, count)
     if count > 1:
         if count > labels.count:
             raise Unsupported(f"{count} sums for {labels.count} classes")
-        return labelled(call, labels, best(call, sums)), transformed(call, sums, transform)
+        return select_labels(call, labels, best(call, sums)), transform_scores(
+            call, sums, transform
+        )
     indices = above(call, sums, 0.0)
     if labels.count != 2:
-        scores = transformed(call, sums, transform)
+        scores = transform_scores(call, sums, transform)
     elif transform in ("NONE", "LOGISTIC"):
         share = call.emit("sigmoid", sums) if transform == "LOGISTIC" else sums
         scores = second_class(call, share, "NONE", True)
     else:
         raise Unsupported(f"post_transform {transform} of one score for two classes")
-    return labelled(call, labels, indices), scores
+    return select_labels(call, labels, indices), scores

@@ -37,7 +37,7 @@ class Labels:
         return len(self.values)
 
 
-def labelled(call: OnnxNode, labels: Labels, indices: str) -> str:
+def select_labels(call: OnnxNode, labels: Labels, indices: str) -> str:
     """The labels at indices [n]; a classifier with one label returns 0 or 1."""
     values = labels.values if labels.count > 1 else (0, 1)
     if values == tuple(range(len(values))):
@@ -60,7 +60,7 @@ def above(call: OnnxNode, sums: str, limit: float) -> str:
 # ---- post_transform ----------------------------------------------------------------------------
 
 
-def transformed(call: OnnxNode, scores: str, transform: str) -> str:
+def transform_scores(call: OnnxNode, scores: str, transform: str) -> str:
     """Scores [n, count] after a post_transform."""
     if transform == "NONE":
         return scores
@@ -141,12 +141,14 @@ def tree_scores(
             one = call.emit("add", one, call.numbers(base[:1], dtype))
         indices = above(call, one, 0.5 if positive and count == 2 else 0.0)
         if count == 1:
-            return indices, transformed(call, one, transform if transform == "PROBIT" else "NONE")
+            return indices, transform_scores(
+                call, one, transform if transform == "PROBIT" else "NONE"
+            )
         return indices, second_class(call, one, transform, positive)
     if len(base):
         wide = [*base, *(0.0,) * (count - len(base))]
         sums = call.emit("add", sums, call.numbers(wide, dtype))
-    scores = transformed(call, sums, transform)
+    scores = transform_scores(call, sums, transform)
     if count == 2 and tuple(only) == (1,):
         second = call.emit("gather", sums, call.numbers([1], int64), axis=1)
         return above(call, second, 0.5 if positive else 0.0), scores

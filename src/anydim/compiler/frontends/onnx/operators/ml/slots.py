@@ -36,7 +36,7 @@ def slots_of(nodes: Nodes, roots: numpy.ndarray, leaves: int) -> Slots:
         wrong = (ends >= count) | (ends < -leaves)
         if wrong.any():
             raise Unsupported(f"a {name} of a tree that is no node and no leaf")
-    order, depth = _ordered(nodes, roots)
+    order, depth = _order_nodes(nodes, roots)
     features = nodes.features[order]
     if len(features) and (features.min() < 0 or features.max() >= _MOST_SLOTS):
         raise Unsupported("a tree that reads a column below 0, or far above any limit")
@@ -64,7 +64,7 @@ def slots_of(nodes: Nodes, roots: numpy.ndarray, leaves: int) -> Slots:
     return Slots(tables, int(used[-1]) + 1 if len(used) else 0, depth)
 
 
-def _ordered(nodes: Nodes, roots: numpy.ndarray) -> tuple[numpy.ndarray, int]:
+def _order_nodes(nodes: Nodes, roots: numpy.ndarray) -> tuple[numpy.ndarray, int]:
     """The nodes reachable from roots, tree by tree, level by level; and the number of levels."""
     children = numpy.stack((nodes.first, nodes.second), 1)
     waiting = numpy.bincount(children[children >= 0], minlength=len(children))

@@ -14,11 +14,16 @@ from anydim.base.dtypes import DType, float16, float32, float64
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.compiler.frontends.onnx.operators.ml.comparisons import MEMBER, MODES, compared, sets_of
+from anydim.compiler.frontends.onnx.operators.ml.comparisons import (
+    MEMBER,
+    MODES,
+    as_less_equal,
+    sets_of,
+)
 from anydim.compiler.frontends.onnx.operators.ml.scores import (
     Labels,
-    labelled,
-    transformed,
+    select_labels,
+    transform_scores,
     tree_scores,
 )
 from anydim.compiler.frontends.onnx.operators.ml.slots import slots_of
@@ -72,11 +77,11 @@ def tree_ensemble(call: OnnxNode) -> Result:
         children[1], _missing(call, len(modes)), _integers(call, "tree_roots"),
         numpy.arange(len(weights) + 1), _integers(call, "leaf_targetids"), weights, members,
     )  # fmt: skip
-    join = _named(_JOIN_NAMES, call.attribute("aggregate_function"))
+    join = _name_of(_JOIN_NAMES, call.attribute("aggregate_function"))
     dtype = call.type(0).dtype
     work = float32 if dtype == float16 else dtype
-    result = _joined(call, ensemble, join, call.attribute("n_targets"), work)
-    made = transformed(call, result, _named(_TRANSFORMS, call.attribute("post_transform")))
+    result = _run_trees(call, ensemble, join, call.attribute("n_targets"), work)
+    made = transform_scores(call, result, _name_of(_TRANSFORMS, call.attribute("post_transform")))
     return call.as_type(made, dtype)
 
 
@@ -86,22 +91,22 @@ def tree_regressor(call: OnnxNode) -> Result:
     count = call.attribute("n_targets")
     if count is None:
         raise Unsupported("n_targets is missing")
-    ensemble = _numbered(call, "target")
-    result = _joined(call, ensemble, call.attribute("aggregate_function", "SUM"), count, dtype)
+    ensemble = _read_ensemble(call, "target")
+    result = _run_trees(call, ensemble, call.attribute("aggregate_function", "SUM"), count, dtype)
     base = _either(call, "base_values")
     if len(base):
         if len(base) not in (1, count):
             raise Unsupported(f"{len(base)} base values for {count} targets")
         result = call.emit("add", result, call.numbers(base, dtype))
-    result = transformed(call, result, call.attribute("post_transform", "NONE"))
+    result = transform_scores(call, result, call.attribute("post_transform", "NONE"))
     return call.as_type(result, float32)
 
 
 def tree_classifier(call: OnnxNode) -> Sequence[Result]:
     """TreeEnsembleClassifier: the class with the largest sum, and the sums of all classes."""
     labels = Labels.of(call, "classlabels_int64s")
-    dtype, ensemble = _dtype(call, "class"), _numbered(call, "class")
-    sums = _joined(call, ensemble, "SUM", labels.count, dtype)
+    dtype, ensemble = _dtype(call, "class"), _read_ensemble(call, "class")
+    sums = _run_trees(call, ensemble, "SUM", labels.count, dtype)
     base = _either(call, "base_values")
     if len(base) not in (0, 1, labels.count):
         raise Unsupported(f"{len(base)} base values for {labels.count} classes")
@@ -110,7 +115,7 @@ def tree_classifier(call: OnnxNode) -> Sequence[Result]:
         call, sums, base.tolist(), only, labels.count, bool((ensemble.weights >= 0).all()),
         call.attribute("post_transform", "NONE"),
     )  # fmt: skip
-    return labelled(call, labels, indices), call.as_type(scores, float32)
+    return select_labels(call, labels, indices), call.as_type(scores, float32)
 
 
 # ---- reading -----------------------------------------------------------------------------------
@@ -147,13 +152,13 @@ def _missing(call: OnnxNode, count: int) -> numpy.ndarray:
     return found if len(found) else numpy.zeros(count, bool)
 
 
-def _named(names: Sequence[str], number: int) -> str:
+def _name_of(names: Sequence[str], number: int) -> str:
     if not 0 <= number < len(names):
         raise Unsupported(f"function {number} of {len(names)}")
     return names[number]
 
 
-def _numbered(call: OnnxNode, kind: str) -> Ensemble:
+def _read_ensemble(call: OnnxNode, kind: str) -> Ensemble:
     """The ensemble of an operator whose nodes are identified by tree and number."""
     texts = call.attribute("nodes_modes") or ()
     unknown = set(texts) - {_LEAF, *MODES}
@@ -173,11 +178,11 @@ def _numbered(call: OnnxNode, kind: str) -> Ensemble:
     numbers = numpy.where(leaf, numpy.negative(numpy.cumsum(leaf)), numpy.cumsum(~leaf) - 1)
     inner = numpy.flatnonzero(~leaf)
     yes, no = (
-        numbers[_found(trees, keys, trees[inner], columns[side][inner])] for side in _CHILDREN
+        numbers[_find_nodes(trees, keys, trees[inner], columns[side][inner])] for side in _CHILDREN
     )
     first = numpy.unique(trees, return_index=True)[1]
     owned = (_integers(call, f"{kind}_{ids}") for ids in ("treeids", "nodeids"))
-    owners = _found(trees, keys, *owned)
+    owners = _find_nodes(trees, keys, *owned)
     targets, weights = _integers(call, f"{kind}_ids"), _either(call, f"{kind}_weights")
     if not len(owners) == len(targets) == len(weights):
         raise Unsupported("tables of weights that are not of one length")
@@ -193,7 +198,7 @@ def _numbered(call: OnnxNode, kind: str) -> Ensemble:
     )  # fmt: skip
 
 
-def _found(
+def _find_nodes(
     trees: numpy.ndarray, keys: numpy.ndarray, owners: numpy.ndarray, requested: numpy.ndarray
 ) -> numpy.ndarray:
     """The indices of nodes given by tree and number; Unsupported for an unknown one."""
@@ -226,7 +231,7 @@ def _small(numbers: numpy.ndarray) -> bool:
 # ---- the library's operator --------------------------------------------------------------------
 
 
-def _joined(call: OnnxNode, trees: Ensemble, join: str, count: int, dtype: DType) -> str:
+def _run_trees(call: OnnxNode, trees: Ensemble, join: str, count: int, dtype: DType) -> str:
     """The combined leaves of all trees for each row."""
     columns = (trees.modes, trees.features, trees.splits, trees.yes, trees.no, trees.missing)
     if len(set(map(len, columns))) != 1 or len(trees.targets) != len(trees.weights):
@@ -237,7 +242,7 @@ def _joined(call: OnnxNode, trees: Ensemble, join: str, count: int, dtype: DType
         raise Unsupported(f"trees of {dtype}")
     if count < 1 or ((trees.targets < 0) | (trees.targets >= count)).any():
         raise Unsupported(f"a weight for none of {count} results")
-    nodes = compared(
+    nodes = as_less_equal(
         trees.modes, trees.features, trees.splits.astype(dtype.numpy), trees.yes, trees.no,
         trees.missing, trees.members,
     )  # fmt: skip

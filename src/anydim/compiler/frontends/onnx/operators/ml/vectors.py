@@ -10,13 +10,18 @@ import numpy
 from anydim.base.dtypes import float32, float64
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.compiler.frontends.onnx.operators.ml.linear import fitting, product, rows, shifted
+from anydim.compiler.frontends.onnx.operators.ml.linear import (
+    add_intercepts,
+    check_columns,
+    product,
+    rows,
+)
 from anydim.compiler.frontends.onnx.operators.ml.scores import (
     Labels,
     best,
-    labelled,
     second_class,
-    transformed,
+    select_labels,
+    transform_scores,
 )
 
 _MOST_COEFFICIENTS = 1 << 27  # over all pairs of classes
@@ -31,12 +36,12 @@ def svm_regressor(call: OnnxNode) -> Result:
         x = _kernel(call, x, _floats(call, "support_vectors"), count)
     elif call.attribute("kernel_type") != "LINEAR":
         raise Unsupported("a kernel without support vectors")
-    result = shifted(call, product(call, x, coefficients, 1), rho[:1], 1)
+    result = add_intercepts(call, product(call, x, coefficients, 1), rho[:1], 1)
     if call.attribute("one_class"):
         zero, one = call.number(0, float32), call.number(1, float32)
         inside = call.emit("greater", result, zero)
         return call.emit("where", inside, one, call.number(-1, float32))
-    return transformed(call, result, call.attribute("post_transform", "NONE"))
+    return transform_scores(call, result, call.attribute("post_transform", "NONE"))
 
 
 def svm_classifier(call: OnnxNode) -> Sequence[Result]:
@@ -57,18 +62,18 @@ def svm_classifier(call: OnnxNode) -> Sequence[Result]:
             raise Unsupported(f"prob_a and prob_b for {len(slopes)} of {len(pairs)} pairs")
         shares = _shares(call, sums, slopes, shifts)
         found = call.emit("pairwise_coupling", shares, count=labels.count)
-        scores = transformed(call, call.emit("cast", found, to=float32), transform)
+        scores = transform_scores(call, call.emit("cast", found, to=float32), transform)
     elif labels.count == 2:
         scores = second_class(call, sums, transform, transform != "NONE")
     else:
-        scores = transformed(call, sums, transform)
-    return labelled(call, labels, indices), scores
+        scores = transform_scores(call, sums, transform)
+    return select_labels(call, labels, indices), scores
 
 
 def _linear(call: OnnxNode, labels: Labels, transform: str) -> Sequence[Result]:
     """A classifier without support vectors: coefficients per class."""
     coefficients, rho = _floats(call, "coefficients"), _floats(call, "rho")
-    sums = shifted(call, product(call, rows(call), coefficients, labels.count), rho[:1], 1)
+    sums = add_intercepts(call, product(call, rows(call), coefficients, labels.count), rho[:1], 1)
     indices = best(call, sums)
     if labels.count == 2:  # any score above the limit selects the second class
         top = call.emit("reduce_max", sums, axes=(1,), keepdims=False)
@@ -76,7 +81,7 @@ def _linear(call: OnnxNode, labels: Labels, transform: str) -> Sequence[Result]:
         relation, limit = ("greater_equal", 0.5) if positive else ("greater", 0.0)
         certain = call.emit(relation, top, call.number(limit, float32))
         indices = call.emit("where", certain, call.number(1, call.kind(indices).dtype), indices)
-    return labelled(call, labels, indices), transformed(call, sums, transform)
+    return select_labels(call, labels, indices), transform_scores(call, sums, transform)
 
 
 def _floats(call: OnnxNode, name: str) -> Sequence[float]:
@@ -92,7 +97,7 @@ def _kernel(call: OnnxNode, x: str, vectors: Sequence[float], count: int) -> str
     kind = call.attribute("kernel_type", "LINEAR")
     if kind == "RBF":
         table = numpy.array(vectors, numpy.float32).reshape(count, -1)
-        fitting(call, x, table.shape[1])
+        check_columns(call, x, table.shape[1])
         near = call.emit("sub", call.emit("unsqueeze", x, axes=(1,)), call.numbers(table, float32))
         far = call.emit("reduce_sum", call.emit("mul", near, near), axes=(2,), keepdims=False)
         return call.emit("exp", call.emit("mul", far, call.number(-gamma, float32)))
