@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from anydim.base.dtypes import float16
-from anydim.compiler.ops.onnx_names import COUNTERPARTS, REDUCTIONS
+from anydim.compiler.frontends.onnx.operators.counterparts import COUNTERPARTS, REDUCTIONS
 from anydim.compiler.passes.delegate.onnx_windows import WINDOWS
 from anydim.compiler.passes.delegate.onnx_writer import CODES, Call, Refused
 

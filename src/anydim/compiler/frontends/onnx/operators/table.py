@@ -35,11 +35,11 @@ from anydim.compiler.frontends.onnx.operators import resize as resizing
 from anydim.compiler.frontends.onnx.operators import signal as signals
 from anydim.compiler.frontends.onnx.operators.branches import if_
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.compiler.frontends.onnx.operators.counterparts import BINARY, COUNTERPARTS, REDUCTIONS
 from anydim.compiler.frontends.onnx.operators.ml import columns, keys, linear, trees, vectors
 from anydim.compiler.frontends.onnx.operators.recurrent import recurrent
 from anydim.compiler.frontends.onnx.operators.scatter import scatter, tensor_scatter
 from anydim.compiler.frontends.onnx.values.held import Known
-from anydim.compiler.ops.onnx_names import BINARY, COUNTERPARTS, REDUCTIONS
 
 Build: TypeAlias = "Callable[[OnnxNode], Result | Sequence[Result] | None]"
 

@@ -1,8 +1,8 @@
 """Operators of ONNX that the library has, too: their names, input counts and common attributes.
 
 Importer and export to engines read this table. An operator whose form depends on the opset, on
-types or on contents has a row there as well, which goes first: `frontends/onnx/operators/table.py`
-and `passes/delegate/onnx_operators.py`. Attributes have the same names in ONNX and in the library.
+types or on contents has a row there as well, which goes first: `table.py` here, and
+`passes/delegate/onnx_operators.py`. Attributes have the same names in ONNX and in the library.
 """
 
 from __future__ import annotations
