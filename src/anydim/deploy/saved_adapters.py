@@ -120,9 +120,9 @@ def _part(container: Container, name: str, part: str, saved: SavedSteps | None) 
     if saved is not None:
         return steps_of(name, saved)
     data = bytes(container.verify_member(onnx_member(part)))
+    strings = import_module("anydim.compiler.frontends.onnx.file.strings")
     try:
-        evaluated = import_module("anydim.compiler.frontends.onnx.file.strings").saved_part
+        made: Part = strings.saved_part(data, name, container.fail)
     except ModuleNotFoundError as error:
         raise missing_module(f"{name}, whose operators on strings numpy lacks,", error) from error
-    made: Part = evaluated(data, name, container.fail)
     return made
