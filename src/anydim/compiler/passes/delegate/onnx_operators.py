@@ -18,11 +18,15 @@ from anydim.compiler.passes.delegate.onnx_writer import CODES, Call, Refused
 Row = Callable[[Call], None]
 
 
-def _plain(name: str, *attributes: str) -> Row:
-    """The operator of ONNX of this name, with attributes that the library has, too."""
+def _plain(name: str) -> Row:
+    """The operator of ONNX of this name, with its attributes that the library has, too."""
+    attributes = COUNTERPARTS[name].attributes
 
     def row(call: Call) -> None:
-        given: dict[str, Any] = {own: _number(call[own]) for own in attributes}
+        given: dict[str, Any] = {
+            each.onnx: int(call[each.library]) if each.is_flag else call[each.library]
+            for each in attributes
+        }
         call.add(name, **given)
 
     return row
@@ -37,10 +41,6 @@ def _counting_from_end(row: Row) -> Row:
         row(call)
 
     return checked
-
-
-def _number(value: object) -> object:
-    return int(value) if isinstance(value, bool) else value
 
 
 def _reduce(name: str) -> Row:
@@ -93,12 +93,6 @@ def _prelu(call: Call) -> None:
     call.add("PRelu")
 
 
-def _is_inf(call: Call) -> None:
-    call.add(
-        "IsInf", detect_negative=int(call["negative"]), detect_positive=int(call["positive"])
-    )  # fmt: skip
-
-
 def _cast(call: Call) -> None:
     if CODES.get(call["to"].name) is None or call["to"].stored or call.kinds[0].dtype.stored:
         raise Refused(f"a conversion to {call['to']}")
@@ -126,13 +120,6 @@ def _layer_norm(call: Call) -> None:
     if any(shape != shapes[0][first:] for shape in shapes[1:]):
         raise Refused("its scale or bias has another shape than the normalised axes")
     call.add("LayerNormalization", axis=call["axis"], epsilon=call["epsilon"])
-
-
-def _gemm(call: Call) -> None:
-    call.add(
-        "Gemm", alpha=call["alpha"], beta=call["beta"],
-        transA=int(call["transpose_a"]), transB=int(call["transpose_b"]),
-    )  # fmt: skip
 
 
 def _with_shape(name: str, **more: Any) -> Row:
@@ -185,16 +172,6 @@ def _trilu(call: Call) -> None:
     call.add("Trilu", [call.inputs[0], k], upper=int(call["upper"]))
 
 
-def _arg(name: str) -> Row:
-    def row(call: Call) -> None:
-        call.add(
-            name, axis=call["axis"], keepdims=int(call["keepdims"]),
-            select_last_index=int(call["last"]),
-        )  # fmt: skip
-
-    return row
-
-
 def _depth_to_space(call: Call) -> None:
     call.add("DepthToSpace", blocksize=call["block"], mode="CRD" if call["inner"] else "DCR")
 
@@ -244,18 +221,18 @@ def _matmul_integer(call: Call) -> None:
 
 
 ROWS: Mapping[str, Row] = {
-    # names and attributes are the same
-    **{of.library: _plain(name, *of.attributes) for name, of in COUNTERPARTS.items()},
+    # what the importer reads, too
+    **{of.library: _plain(name) for name, of in COUNTERPARTS.items()},
     # arithmetic and functions
-    "not_equal": _not("Equal"), "prelu": _prelu, "clip": _plain("Clip"), "mod": _mod(0),
-    "fmod": _mod(1), "swish": _swish, "gelu": _gelu("none"), "gelu_tanh": _gelu("tanh"),
-    "is_inf": _is_inf, "cast": _cast,
+    "not_equal": _not("Equal"), "prelu": _prelu, "clip": lambda call: call.add("Clip"),
+    "mod": _mod(0), "fmod": _mod(1), "swish": _swish, "gelu": _gelu("none"),
+    "gelu_tanh": _gelu("tanh"), "cast": _cast,
     "shift_left": lambda call: call.add("BitShift", direction="LEFT"),
     "shift_right": lambda call: call.add("BitShift", direction="RIGHT"),
     # reductions, normalisations, products
     **{library: _reduce(name) for name, library in REDUCTIONS.items()},
     "softmax": _softmax("Softmax"), "log_softmax": _softmax("LogSoftmax"),
-    "hardmax": _softmax("Hardmax"), "layer_norm": _layer_norm, "gemm": _gemm,
+    "hardmax": _softmax("Hardmax"), "layer_norm": _layer_norm,
     "matmul_integer": _matmul_integer, "dequantize": _dequantize, "quantize": _quantize,
     # views and other movement
     "reshape": _with_shape("Reshape", allowzero=1), "expand": _with_shape("Expand"),
@@ -263,12 +240,12 @@ ROWS: Mapping[str, Row] = {
     "split": _split, "tile": _tile, "pad": _pad,
     "depth_to_space": _depth_to_space, "space_to_depth": _space_to_depth,
     # indices and sizes
-    "gather": _counting_from_end(_plain("Gather", "axis")),
-    "gather_elements": _counting_from_end(_plain("GatherElements", "axis")),
-    "gather_nd": _counting_from_end(_plain("GatherND", "batch_dims")),
-    "scatter_elements": _counting_from_end(_plain("ScatterElements", "reduction", "axis")),
-    "scatter_nd": _counting_from_end(_plain("ScatterND", "reduction")),
-    "one_hot": _one_hot, "trilu": _trilu, "arg_max": _arg("ArgMax"), "arg_min": _arg("ArgMin"),
+    "gather": _counting_from_end(_plain("Gather")),
+    "gather_elements": _counting_from_end(_plain("GatherElements")),
+    "gather_nd": _counting_from_end(_plain("GatherND")),
+    "scatter_elements": _counting_from_end(_plain("ScatterElements")),
+    "scatter_nd": _counting_from_end(_plain("ScatterND")),
+    "one_hot": _one_hot, "trilu": _trilu,
     "fill": _fill, "size_tensor": _size_tensor, "range": _range,
     **WINDOWS,
 }  # fmt: skip

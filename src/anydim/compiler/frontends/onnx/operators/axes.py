@@ -1,4 +1,4 @@
-"""Rows of ONNX operators along an axis: arg-reductions, norms, block moves."""
+"""Rows of ONNX operators along an axis: norms, cumulative sums, block moves."""
 
 from __future__ import annotations
 
@@ -9,17 +9,6 @@ from anydim.compiler.frontends.onnx.file.tensors import Unsupported, element_typ
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.compiler.frontends.onnx.operators.whole_numbers import bools_as_integers
 from anydim.sizes import as_size, maximum, product
-
-
-def arg_reduction(name: str) -> Callable[[OnnxNode], Result]:
-    """ArgMax and ArgMin."""
-
-    def build(call: OnnxNode) -> Result:
-        axis, last = call.attribute("axis", 0), bool(call.attribute("select_last_index", 0))
-        keep = bool(call.attribute("keepdims", 1))
-        return call.emit(name, call.input(0), axis=axis, keepdims=keep, last=last)
-
-    return build
 
 
 def hardmax(call: OnnxNode) -> Result:

@@ -35,7 +35,12 @@ from anydim.compiler.frontends.onnx.operators import resize as resizing
 from anydim.compiler.frontends.onnx.operators import signal as signals
 from anydim.compiler.frontends.onnx.operators.branches import if_
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.compiler.frontends.onnx.operators.counterparts import BINARY, COUNTERPARTS, REDUCTIONS
+from anydim.compiler.frontends.onnx.operators.counterparts import (
+    BINARY,
+    COUNTERPARTS,
+    REDUCTIONS,
+    Attribute,
+)
 from anydim.compiler.frontends.onnx.operators.ml import columns, keys, linear, trees, vectors
 from anydim.compiler.frontends.onnx.operators.recurrent import recurrent
 from anydim.compiler.frontends.onnx.operators.scatter import scatter, tensor_scatter
@@ -44,13 +49,14 @@ from anydim.compiler.frontends.onnx.values.held import Known
 Build: TypeAlias = "Callable[[OnnxNode], Result | Sequence[Result] | None]"
 
 
-def same(name: str, inputs: int, *attributes: str) -> Build:
-    """The library's operator of this name, with attributes that have the same names in ONNX."""
+def same(name: str, inputs: int, attributes: Sequence[Attribute] = ()) -> Build:
+    """The library's operator of this name; it has defaults for attributes that a node lacks."""
 
     def build(call: OnnxNode) -> Result:
-        given = {own: call.attribute(own) for own in attributes}
-        given = {own: value for own, value in given.items() if value is not None}
-        return call.emit(name, *(call.input(i) for i in range(inputs)), **given)
+        given = {each: call.attribute(each.onnx) for each in attributes}
+        given = {each: value for each, value in given.items() if value is not None}
+        own = {e.library: bool(v) if e.is_flag else v for e, v in given.items()}
+        return call.emit(name, *(call.input(i) for i in range(inputs)), **own)
 
     return build
 
@@ -88,7 +94,7 @@ def mean(call: OnnxNode) -> Result:
 
 def gather_nd(call: OnnxNode) -> Result | Sequence[Result] | None:
     call.inputs = (call.inputs[0], call.with_constant_end(1))  # the end decides the rank
-    return same("gather_nd", 2, "batch_dims")(call)
+    return same("gather_nd", 2, COUNTERPARTS["GatherND"].attributes)(call)
 
 
 def clip(call: OnnxNode) -> Result:
@@ -197,13 +203,11 @@ def einsum(call: OnnxNode) -> Result:
 
 
 OPERATORS: dict[str, Build] = {
-    **{name: same(of.library, of.inputs, *of.attributes) for name, of in COUNTERPARTS.items()},
+    **{name: same(of.library, of.inputs, of.attributes) for name, of in COUNTERPARTS.items()},
     **{name: binary(library) for name, library in BINARY.items()},
     **{name: reduction(library, 18) for name, library in REDUCTIONS.items()},
     "ReduceSum": reduction("reduce_sum", 13),
     "AffineGrid": sampling.affine_grid,
-    "ArgMax": along.arg_reduction("arg_max"),
-    "ArgMin": along.arg_reduction("arg_min"),
     "Attention": attention.attention,
     "AveragePool": windows.pool("average_pool", count_padding="count_include_pad"),
     "BatchNormalization": norms.batch_norm,
