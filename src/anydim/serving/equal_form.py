@@ -12,10 +12,9 @@ import numpy
 from anydim.base.errors import InputError
 from anydim.runtime.program.batches.costs import Costs
 from anydim.runtime.program.batches.item import Item
-from anydim.runtime.program.batches.layout import Item as Arrays
-from anydim.runtime.program.batches.layout import Layout
+from anydim.runtime.program.batches.layout import ItemArrays, Layout
 from anydim.runtime.program.batches.map_arguments import layout, wanted_results
-from anydim.runtime.program.batches.sampled_rows import ChangedRows, is_due, is_same
+from anydim.runtime.program.batches.sampled_rows import ChangedRows, differing_bits, is_due
 from anydim.runtime.program.batches.work import work
 from anydim.runtime.program.binding import solve
 from anydim.runtime.program.callable_program import CallableProgram
@@ -90,7 +89,7 @@ class EqualForm:
         """As `Form.run`. Raises the errors of a call."""
         if len(items) > 1 and self.depends:
             return [each for item in items for each in self.run([item])]
-        arrays: list[Arrays] = [item.content[0] for item in items]
+        arrays: list[ItemArrays] = [item.content[0] for item in items]
         sizes = self.sizes(items)
         start = perf_counter()
         results = self._call(arrays, sizes)
@@ -107,12 +106,14 @@ class EqualForm:
             found = self._adapter.decode(found, known)
         return found if wanted is None else {name: found[name] for name in wanted}
 
-    def _call(self, items: list[Arrays], sizes: Mapping[str, int]) -> list[dict[str, Any]]:
+    def _call(self, items: list[ItemArrays], sizes: Mapping[str, int]) -> list[dict[str, Any]]:
         """Call the model at these sizes; return the results of each item."""
         outputs = self.executable(self._layout.stacked(items, sizes))
         return self._layout.apart(outputs, items, sizes)
 
-    def _sample(self, items: list[Arrays], results: list[dict[str, Any]], seconds: float) -> None:
+    def _sample(
+        self, items: list[ItemArrays], results: list[dict[str, Any]], seconds: float
+    ) -> None:
         """Check every so often whether rows of a joined call depend on each other."""
         self._shared += 1
         calls = self._shared
@@ -123,25 +124,14 @@ class EqualForm:
         variants = [] if self.is_proven else [int(random.integers(2))]
         if calls == 1:
             picks, variants = ([0], []) if self.is_proven else ([0, len(items) - 1], [0, 1])
-        self.depends |= any(
-            self._differs(items, results, pick, variants, seconds) for pick in picks
-        )
-
-    def _differs(
-        self, items: list[Arrays], results: list[dict[str, Any]], number: int,
-        variants: Sequence[int], seconds: float,
-    ) -> bool:  # fmt: skip
-        """Whether an item has other results in its call, or beside changed rows, than alone."""
-        item = items[number]
-        (alone,) = self._call([item], item.sizes)
-        if not is_same(results[number], alone):
-            return True
-        way = self._layout
-        beside = (
-            self._changed.result(self.executable, way, items, number, variant, seconds)
-            for variant in variants
-        )
-        return any(found is not None and not is_same(found, alone) for found in beside)
+        for pick in picks:
+            name = self._changed.differing_result(
+                self.executable, self._layout, items, pick, results[pick], differing_bits,
+                variants, seconds,
+            )  # fmt: skip
+            if name is not None:
+                self.depends = True
+                return
 
     def idle_bytes(self) -> int:
         """As `Form.idle_bytes`."""

@@ -1,4 +1,4 @@
-"""What a call costs: bytes by the memory formula, seconds by the plan's work and measured calls."""
+"""Costs of calls: bytes from memory formulas, seconds from the plan's work and measured calls."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy
 from anydim.runtime.program.batches.work import Rates, Work
 
 _KNOWN = 4096  # sizes whose costs are kept
-_WEIGHT = 0.1  # of a call in the average of measured over predicted time
-_FIRST = 8  # calls whose average is their mean
-_MOST_RATIO = 16.0  # a call that took longer than this is no measure of its work
+_WEIGHT = 0.1  # of a call in the moving average of measured over predicted time
+_FIRST = 8  # number of first calls, whose plain mean is taken
+_MOST_RATIO = 16.0  # slower calls are outliers (the machine stalled) and are ignored
 
 
 class Costs:
-    """The bytes and the seconds of calls of one model, by the sizes of its dims.
+    """Bytes and seconds of the calls of one model at given sizes.
 
-    `work` are its formulas, `threads` those of a call. Seconds follow from rates of a reference
-    machine, times the average of measured over predicted time.
+    `work` holds its formulas. Seconds are those of a reference machine, scaled by the average of
+    measured over predicted time.
     """
 
     def __init__(self, work: Work, threads: int) -> None:
@@ -40,7 +40,7 @@ class Costs:
         return self.work.is_bounded and self._calls >= _FIRST
 
     def bytes_of_call(self, sizes: Mapping[str, int]) -> tuple[int, int, int]:
-        """Bytes of the arena, of inputs and of outputs of a call."""
+        """Return the bytes of the arena, the inputs and the outputs of a call."""
         key = tuple(sizes.values())
         found = self._bytes.get(key)
         if found is None:
@@ -53,7 +53,7 @@ class Costs:
         return found
 
     def predict_seconds(self, sizes: Mapping[str, int]) -> float:
-        """Seconds of a call at the rates of the reference machine."""
+        """Return the seconds of a call on the reference machine."""
         key = tuple(sizes.values())
         found = self._seconds.get(key)
         if found is None:
@@ -65,13 +65,13 @@ class Costs:
         return found
 
     def predict_many(self, columns: Mapping[str, Sequence[int]]) -> None:
-        """Predict many calls at once, by the values of each dim in their order."""
+        """Predict and cache many calls at once; `columns` are their sizes by dim, in order."""
         sizes = {name: numpy.array(column) for name, column in columns.items()}
         seconds = Rates().serial(self.work.at(sizes), self._threads).tolist()
         self._seconds.update(zip(zip(*columns.values()), seconds))
 
     def learn(self, predicted: float, seconds: float) -> None:
-        """Take the time of a call, of which `predicted` seconds were expected, into the average."""
+        """Update the average with a call that was predicted to take `predicted` seconds."""
         if predicted <= 0 or seconds <= 0:
             return
         found = log(seconds / predicted)

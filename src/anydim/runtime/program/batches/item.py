@@ -1,4 +1,4 @@
-"""A request as the engine sees it: arrays that were read, and what running them costs."""
+"""One item of a batch (a request, or an item of `map`): its arrays and the cost of running it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from anydim.runtime.program.batches.costs import Costs
 
 
 class Item:
-    """The inputs of a request, checked against its model.
+    """The checked inputs of a request or an item of `map`, with their costs.
 
     Attributes:
         key: Items with equal keys may share a call.
         sizes: The dims of a call of this item alone.
         rows: How many rows it has.
         extent: The size that reports show: indices of the first ragged dim, or elements of inputs.
-        own: Predicted seconds that it adds to a call.
+        own: Predicted seconds that it adds to a call, on the reference machine.
         input_bytes: Bytes of its arrays.
         output_bytes: Bytes of its results.
         content: What the form that read it needs to run it.
@@ -36,7 +36,7 @@ class Item:
 
 
 class Form(Protocol):
-    """How requests of a model are read, grouped into calls, and given their results."""
+    """Reads items of a model, runs groups of them in one call, and splits the results."""
 
     name: str
     costs: Costs
@@ -47,16 +47,16 @@ class Form(Protocol):
         """Check the inputs of a request; raises InputError or DimError."""
 
     def sizes(self, items: Sequence[Item]) -> dict[str, int]:
-        """The dims of a call of these items."""
+        """Return the sizes of the dims of a call with these items."""
 
     def run(self, items: Sequence[Item]) -> list[dict[str, Any]]:
-        """Run one call; the results of each item, in memory of its own."""
+        """Run one call; return the results of each item."""
 
     def overhead(self, item: Item) -> float:
-        """Predicted seconds of a call without rows, beside this item."""
+        """Return the predicted fixed cost, in seconds, of a call that this item is in."""
 
     def idle_bytes(self) -> int:
-        """Bytes that the model keeps between calls."""
+        """Return the bytes of memory that the model keeps between calls."""
 
     def trim(self) -> None:
-        """Return these bytes to the system."""
+        """Free the memory that the model keeps between calls."""

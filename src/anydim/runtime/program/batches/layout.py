@@ -27,7 +27,7 @@ _ALIKE = 1e-3  # tolerance, relative to the largest element of a result
 
 
 @dataclass(frozen=True)
-class Item:
+class ItemArrays:
     """The arrays of an item, with a batch axis, and the sizes of its dims.
 
     `single`: it was given without that axis; `wrap` converts results to the library of its inputs.
@@ -62,14 +62,14 @@ class Layout:
 
     # ---- items ---------------------------------------------------------------------------------
 
-    def item(self, number: int, given: Any) -> Item:
+    def item(self, number: int, given: Any) -> ItemArrays:
         """Convert a given item; raises InputError or DimError that name it."""
         try:
             return self._item(number, given)
         except UserError as error:
             raise of_item(number, error) from None
 
-    def _item(self, number: int, given: Any) -> Item:
+    def _item(self, number: int, given: Any) -> ItemArrays:
         specs = self.signature.inputs
         values = values_of(given, self.signature.name, [spec.name for spec in specs])
         single = self.batch is not None and all(
@@ -93,7 +93,7 @@ class Layout:
             if len(self.known) >= _KNOWN:
                 self.known.clear()
             self.known[shapes] = sizes
-        return Item(number, tuple(arrays), sizes, single, b"".join(shared), wrapper(values))
+        return ItemArrays(number, tuple(arrays), sizes, single, b"".join(shared), wrapper(values))
 
     def _sizes(self, arrays: Sequence[numpy.ndarray]) -> dict[str, int]:
         """Return the sizes of the dims; raises DimError if they disagree or exceed their bounds.
@@ -123,7 +123,7 @@ class Layout:
 
     # ---- groups --------------------------------------------------------------------------------
 
-    def together(self, items: Sequence[Item]) -> dict[str, int]:
+    def together(self, items: Sequence[ItemArrays]) -> dict[str, int]:
         """Return the sizes of a call with these items."""
         sizes = dict(items[0].sizes)
         for name in self.padded:
@@ -132,7 +132,9 @@ class Layout:
             sizes[self.batch] = sum(item.sizes[self.batch] for item in items)
         return sizes
 
-    def stacked(self, items: Sequence[Item], sizes: Mapping[str, int]) -> dict[str, numpy.ndarray]:
+    def stacked(
+        self, items: Sequence[ItemArrays], sizes: Mapping[str, int]
+    ) -> dict[str, numpy.ndarray]:
         """Return the inputs of a call with these items and sizes."""
         specs = self.signature.inputs
         return {
@@ -160,7 +162,7 @@ class Layout:
         return whole
 
     def apart(
-        self, outputs: Arrays, items: Sequence[Item], sizes: Mapping[str, int]
+        self, outputs: Arrays, items: Sequence[ItemArrays], sizes: Mapping[str, int]
     ) -> list[dict[str, Any]]:
         """Return the results of each item as separate arrays."""
         begin, found = 0, []
@@ -174,8 +176,8 @@ class Layout:
         return found
 
     def _own(
-        self, output: numpy.ndarray, spec: TensorSpec, axis: int | None, item: Item, begin: int,
-        alone: bool,
+        self, output: numpy.ndarray, spec: TensorSpec, axis: int | None, item: ItemArrays,
+        begin: int, alone: bool,
     ) -> Any:  # fmt: skip
         place: list[slice | int] = [slice(None)] * spec.rank
         if axis is not None and self.batch is not None:

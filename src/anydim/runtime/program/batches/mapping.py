@@ -30,7 +30,7 @@ from anydim.runtime.executable import Executable
 from anydim.runtime.program.batches import bar
 from anydim.runtime.program.batches.costs import Costs
 from anydim.runtime.program.batches.cuts import Seconds, cut, cut_few
-from anydim.runtime.program.batches.layout import Item, Layout, alike, of_item
+from anydim.runtime.program.batches.layout import ItemArrays, Layout, alike, of_item
 from anydim.runtime.program.batches.map_arguments import layout
 from anydim.runtime.program.batches.sampled_rows import EVERY, ChangedRows
 from anydim.runtime.program.batches.work import Columns, Rates, work
@@ -49,7 +49,7 @@ _WORTH = 20  # regroup if the remaining time is this multiple of the grouping ti
 class Group:
     """Items of one call, its sizes, and its estimated seconds, if they are needed."""
 
-    items: Sequence[Item]
+    items: Sequence[ItemArrays]
     sizes: Mapping[str, int]
     seconds: float | None = None
 
@@ -80,7 +80,7 @@ def teller(progress: Any) -> Callable[[str], AbstractContextManager[bar.Advance]
 
 @dataclass(frozen=True)
 class Ran:
-    """The results of a group: items by number, and the sizes of their call."""
+    """The results of a group, the numbers of its items, and the sizes of its call."""
 
     numbers: Sequence[int]
     results: Sequence[Any]
@@ -88,7 +88,7 @@ class Ran:
 
 
 class Windows:
-    """Runs items through one model, a window at a time; `costs` are those of its calls."""
+    """Runs the items of `map` through one model, a window at a time."""
 
     def __init__(self, executable: Executable[Any], program: Program, costs: Costs) -> None:
         self.executable = executable
@@ -181,7 +181,7 @@ class Windows:
         )
 
     def _misfit(self, sizes: Mapping[str, int]) -> DimError | None:
-        """Return the bound, constraint or guard that these sizes violate, or None."""
+        """Return the error for a bound, constraint or guard that these sizes violate, or None."""
         name, box = self.signature.name, self.signature.box
         for violation in box.violations(sizes):
             if not violation.endswith("has no size"):
@@ -194,7 +194,7 @@ class Windows:
         return None
 
     def _make_room(self, sizes: Mapping[str, int], limit: int) -> None:
-        """Free cached memory if it and this call would exceed the limit."""
+        """Free cached memory if a call at these sizes would exceed the limit beside it."""
         held, (arena, *others) = self.executable.arena_bytes, self.costs.bytes_of_call(sizes)
         after = max(held, arena) if self._is_straight else held + arena  # parts grow separately
         if after > arena and after + sum(others) > limit:
@@ -247,12 +247,12 @@ class Mapper(Windows):
 
     # ---- groups --------------------------------------------------------------------------------
 
-    def groups(self, items: Sequence[Item], job: Job) -> list[Group]:
+    def groups(self, items: Sequence[ItemArrays], job: Job) -> list[Group]:
         """Return the groups with minimum time, the cheapest first.
 
         Raises MemoryLimitError for an item that does not fit alone.
         """
-        families: dict[Any, list[Item]] = {}
+        families: dict[Any, list[ItemArrays]] = {}
         for item in items:
             families.setdefault(_family(item, job.layout), []).append(item)
         found: list[Group] = []
@@ -266,7 +266,7 @@ class Mapper(Windows):
                 each.seconds = seconds
         return sorted(found, key=lambda group: group.seconds or 0.0)
 
-    def _cut(self, items: list[Item], job: Job) -> Iterator[Group]:
+    def _cut(self, items: list[ItemArrays], job: Job) -> Iterator[Group]:
         """Yield the groups of items that differ only along padded dims."""
         batch, padded = job.layout.batch, job.layout.padded
         if batch is None or len(items) == 1:
@@ -308,7 +308,7 @@ class Mapper(Windows):
         return found
 
     def _remembered(
-        self, item: Item, seconds: Seconds, job: Job, keys: list[tuple[int, int]]
+        self, item: ItemArrays, seconds: Seconds, job: Job, keys: list[tuple[int, int]]
     ) -> list[float]:
         """Return the seconds of groups by (padded size, rows), as `seconds`, computed once."""
         layout = job.layout
@@ -328,7 +328,7 @@ class Mapper(Windows):
             known.update(zip(missing, found.tolist()))
         return [known[key] for key in keys]
 
-    def _fitting(self, items: list[Item], job: Job) -> Iterator[Group]:
+    def _fitting(self, items: list[ItemArrays], job: Job) -> Iterator[Group]:
         """Yield a group, or its halves if it exceeds the limit; raises if a single item does."""
         sizes = job.layout.together(items)
         problem = self._problem(sizes, job.limit)
@@ -370,7 +370,7 @@ class Mapper(Windows):
             self._check(group, results, job, seconds)
         return results
 
-    def _find(self, items: Sequence[Item], job: Job) -> None:
+    def _find(self, items: Sequence[ItemArrays], job: Job) -> None:
         """Raise the error of the item that fails alone, if there is one."""
         for item in items:
             try:
@@ -396,11 +396,10 @@ class Mapper(Windows):
         item = group.items[place]
         if self._problem(item.sizes, job.limit) is None:
             self._make_room(item.sizes, job.limit)
-            outputs = self.executable(way.stacked([item], item.sizes))
-            (alone,) = way.apart(outputs, [item], item.sizes)
-            name = alike(results[place], alone)
-            if name is None and not proven:
-                name = self._beside_others(group, place, alone, way, seconds)
+            name = self._changed.differing_result(
+                self.executable, way, group.items, place, results[place], alike,
+                () if proven else range(2), seconds,
+            )  # fmt: skip
             if name is not None:
                 cause = f"rows of '{way.batch}' depend on each other"
                 if way.padded:
@@ -410,20 +409,9 @@ class Mapper(Windows):
                     f"{cause}: choose another batch=, mask the padding, or accept it (check=False)",
                 ))  # fmt: skip
 
-    def _beside_others(
-        self, group: Group, place: int, alone: Any, way: Layout, seconds: float
-    ) -> str | None:
-        """The first result of an item that differs beside changed rows from that alone."""
-        for variant in range(2):
-            found = self._changed.result(self.executable, way, group.items, place, variant, seconds)
-            name = None if found is None else alike(found, alone)
-            if name is not None:
-                return name
-        return None
 
-
-def _family(item: Item, layout: Layout) -> tuple[Any, ...]:
-    """Return the properties that items of a group share."""
+def _family(item: ItemArrays, layout: Layout) -> tuple[Any, ...]:
+    """Return the key of items that may share a group."""
     differ = {layout.batch, *layout.padded}
     return (item.shared, *(size for name, size in item.sizes.items() if name not in differ))
 

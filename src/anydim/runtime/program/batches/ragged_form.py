@@ -54,7 +54,7 @@ class _Content:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What the shapes of a request decide: see `Item` and `_Content`."""
+    """What the shapes of a request determine; see `Item` and `_Content`."""
 
     key: Hashable
     sizes: dict[str, int]
@@ -140,7 +140,7 @@ class RaggedForm:
         return each.read_rows(value, self.name)
 
     def _unpad(self, content: _Content) -> None:
-        """Cut rows to the ones of their masks; raises InputError for other masks."""
+        """Remove the padding that masks mark at the end of rows; raises InputError for others."""
         for name, port in self._packing.inputs.items():
             masks = content.rows.get(name)
             if not port.ones or masks is None or all(map(is_all_ones, masks)):
@@ -168,7 +168,7 @@ class RaggedForm:
             return
 
     def _can_be_filled(self, dim: str) -> bool:
-        """Whether results have the dim as axes, and in no other size."""
+        """Whether results use the dim only as whole axes, which padding can fill."""
         shapes = [port.shape for port in self._packing.results.values()]
         return all(str(size) == dim or dim not in size.symbols for s in shapes for size in s)
 
@@ -182,7 +182,7 @@ class RaggedForm:
         return tuple(outputs)
 
     def _item(self, content: _Content) -> Item:
-        """The item of a request; what its shapes decide is computed once for them."""
+        """Return the item of a request; facts of its shapes are computed once and cached."""
         rows = content.rows
         shapes = tuple([(name, *[row.shape for row in each]) for name, each in rows.items()])
         shared = content.shared
@@ -204,7 +204,7 @@ class RaggedForm:
         return Item(key, known.sizes, known.rows, known.extent, known.own, inputs, outputs, content)
 
     def _filled_bytes(self, content: _Content) -> int:
-        """Bytes of results with zeros where the request has padding."""
+        """Return the bytes of results padded as the request was."""
         lengths = {
             name: [content.given.get(name, size) for size in sizes]
             for name, sizes in content.lengths.items()
@@ -212,7 +212,7 @@ class RaggedForm:
         return self.costs.bytes_of_call(self._sizes(lengths, content.others))[2]
 
     def _facts(self, content: _Content) -> _Facts:
-        """What the shapes of a request decide; raises InputError or DimError for wrong ones."""
+        """Check the shapes of a request and compute its facts; raises InputError or DimError."""
         counts = {name: len(rows) for name, rows in content.rows.items()}
         if len(set(counts.values())) > 1:
             texts = ", ".join(f"'{name}' has {count}" for name, count in counts.items())
@@ -234,7 +234,7 @@ class RaggedForm:
         )  # fmt: skip
 
     def _others(self, content: _Content) -> dict[str, int]:
-        """The sizes that rows share; rows of a request have equal ones."""
+        """Return the sizes of dims that are equal in all rows of a request."""
         found: dict[str, int] = {}
         for name, each in self._inputs.items():
             arrays = content.rows.get(name) or (
@@ -248,7 +248,7 @@ class RaggedForm:
         return found
 
     def _own(self, row: tuple[int, ...], others: Mapping[str, int]) -> float:
-        """Predicted seconds that a row of these sizes adds to a call."""
+        """Return the predicted seconds that a row of these sizes adds to a call."""
         if not self._is_predicted and not others:
             self._predict_lengths(row)
         lengths = {name: [size] for name, size in zip(self._packing.dims, row)}
@@ -256,8 +256,8 @@ class RaggedForm:
         return max(alone - self._nothing(others), 0.0)
 
     def _predict_lengths(self, row: tuple[int, ...]) -> None:
-        """Predict calls of a row of each length, so that a new length takes no time. Sizes of other
-        ragged dims are those of `row`."""
+        """Predict calls of one row for all short lengths at once: a new length then costs nothing.
+        Sizes of other ragged dims are those of `row`."""
         self._is_predicted = True
         *fixed, last = self._table.dims
         end = last.lo + _PREDICTED if last.hi is None else min(last.hi + 1, last.lo + _PREDICTED)
@@ -270,7 +270,7 @@ class RaggedForm:
         self.costs.predict_many(columns)
 
     def _nothing(self, others: Mapping[str, int]) -> float:
-        """Predicted seconds of a call without rows."""
+        """Return the predicted seconds of a call without rows: its fixed cost."""
         key = tuple(others.items())
         found = self._empty.get(key)
         if found is None:
@@ -341,7 +341,7 @@ class RaggedForm:
         return feeds
 
     def _none(self, name: str) -> numpy.ndarray:
-        """An input of no rows."""
+        """Return an input with no rows."""
         each = self._inputs[name]
         shape = [size.constant or 0 for size in each.row.shape]
         if each.port is not None:
@@ -371,7 +371,7 @@ class RaggedForm:
         return part if shares_memory else part.copy()
 
     def _filled(self, name: str, seen: Ragged, content: _Content, rows: range) -> numpy.ndarray:
-        """A ragged result with zeros where the request has padding."""
+        """Return a ragged result as an array, with zeros where the request had padding."""
         axes = self._packing.results[name].shape
         found = [seen[row] for row in rows]
         sizes = found[0].shape if found else tuple(size.constant or 0 for size in axes)

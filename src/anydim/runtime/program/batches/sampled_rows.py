@@ -1,20 +1,20 @@
-"""Whether rows of a call depend on each other, by samples: results beside other rows and alone.
+"""Sampled checks whether rows of a call depend on each other.
 
-A dependence may not show beside the rows that happen to share a call: the largest of equal rows is
-that of each alone. So the rows beside a checked one are changed, too. Changed rows are no inputs of
-the user: a loop may not end for them. So their calls have a time limit, and failures
-are ignored.
+The result of a row is compared with that of the row alone. The rows that happen to share a call may
+hide a dependence (the maximum of equal rows is that of each), so the other rows are changed as
+well. A user never gave such rows: a loop may not end for them. So these calls have a time limit,
+and failures are ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy
 
 from anydim.base.errors import TimeLimitError, UserError
-from anydim.runtime.program.batches.layout import Item, Layout
+from anydim.runtime.program.batches.layout import ItemArrays, Layout
 from anydim.runtime.stopping import Limit
 
 EVERY = 256  # calls, after the first ones
@@ -22,19 +22,42 @@ LEAST_LIMIT = 0.25  # seconds of a call with changed rows, at least
 OVERRUN = 4  # times the seconds of the call that is checked, such a call may take
 FAR, NEAR, GIVEN, NONE = range(4)  # other values, values near given rows, given rows; no calls
 
+Call = Callable[[Mapping[str, numpy.ndarray]], dict[str, Any]]
+
 
 class ChangedRows:
-    """Calls with changed rows. Rows are far from the given ones where sizes bound the work of a
-    call, else near them: data may decide how long a loop runs. A call that takes too long has no
-    result, and later ones change rows less. Engines cannot be stopped: they get given rows.
+    """Makes calls in which all rows but one are changed.
+
+    Changed values are far from the given ones if sizes bound the work of a call, else near them,
+    since data may determine the trip count of a loop. After a call that takes too long, later ones
+    change rows less. Engines cannot be interrupted: they get only given rows, in another order.
     """
 
     def __init__(self, is_bounded: bool, has_engines: bool) -> None:
         self.how = FAR if is_bounded else GIVEN if has_engines else NEAR
 
+    def differing_result(
+        self, call: Call, way: Layout, items: Sequence[ItemArrays], number: int, result: Any,
+        compare: Callable[[Any, Any], str | None], variants: Iterable[int], seconds: float,
+    ) -> str | None:  # fmt: skip
+        """Return a result of an item that differs from that of the item alone; None if none does.
+
+        `result` is that of its call, which took some seconds. It is computed again beside changed
+        rows for each of `variants`. `compare` returns the name of a result that differs, or None.
+        """
+        item = items[number]
+        (alone,) = way.apart(call(way.stacked([item], item.sizes)), [item], item.sizes)
+        name = compare(result, alone)
+        for variant in variants if name is None else ():
+            found = self.result(call, way, items, number, variant, seconds)
+            name = None if found is None else compare(found, alone)
+            if name is not None:
+                break
+        return name
+
     def result(
-        self, call: Callable[[Mapping[str, numpy.ndarray]], dict[str, Any]], way: Layout,
-        items: Sequence[Item], number: int, variant: int, seconds: float,
+        self, call: Call, way: Layout,
+        items: Sequence[ItemArrays], number: int, variant: int, seconds: float,
     ) -> Any:  # fmt: skip
         """The result of an item of a call that took some seconds, beside changed rows; None if
         such a call fails."""
@@ -53,21 +76,21 @@ class ChangedRows:
 
 
 def is_due(calls: int) -> bool:
-    """Whether this shared call, the first one being 1, is checked: some of the first, then one of
-    `EVERY`."""
+    """Whether the shared call with this number, from 1, is checked: powers of two up to `EVERY`,
+    then every `EVERY`th."""
     return calls % EVERY == 0 if calls > EVERY else calls & (calls - 1) == 0
 
 
-def rows_before(way: Layout, items: Sequence[Item], number: int) -> int:
-    """How many rows stand before an item of a call."""
+def rows_before(way: Layout, items: Sequence[ItemArrays], number: int) -> int:
+    """Return the number of rows before an item in a call."""
     return sum(item.sizes[way.batch or ""] for item in items[:number])
 
 
 def with_others_changed(
-    way: Layout, items: Sequence[Item], number: int, sizes: Mapping[str, int], variant: int,
+    way: Layout, items: Sequence[ItemArrays], number: int, sizes: Mapping[str, int], variant: int,
     how: int = FAR,
 ) -> dict[str, numpy.ndarray]:  # fmt: skip
-    """The inputs of a call with these items, the rows of all but one of which are changed."""
+    """Return the inputs of a call with these items, where all rows but those of one are changed."""
     found = way.stacked(items, sizes)
     begin = rows_before(way, items, number)
     end = begin + items[number].sizes[way.batch or ""]
@@ -86,8 +109,8 @@ def with_others_changed(
 
 
 def changed(rows: numpy.ndarray, variant: int, how: int = FAR) -> numpy.ndarray:
-    """Rows with other values: larger floats, or smaller ones where `variant` is odd; integers that
-    are in the rows already, as others may be no index."""
+    """Return rows with other values: larger floats (smaller for odd variants), permuted integers,
+    since other integers may be invalid indices."""
     if rows.dtype.kind == "b":
         return ~rows
     if rows.dtype.kind in "iu":
@@ -110,7 +133,7 @@ def _other_integers(rows: numpy.ndarray, variant: int) -> numpy.ndarray:
     return moved.reshape(rows.shape)
 
 
-def is_same(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
-    """Whether results have the same bits."""
-    arrays = [(numpy.asarray(one[name]), numpy.asarray(other[name])) for name in other]
-    return all(a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in arrays)
+def differing_bits(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """Return the first result that differs in a bit, or None."""
+    arrays = ((name, numpy.asarray(one[name]), numpy.asarray(other[name])) for name in other)
+    return next((n for n, a, b in arrays if a.shape != b.shape or a.tobytes() != b.tobytes()), None)

@@ -21,7 +21,7 @@ from anydim.sizes import Sampled, Size, as_size
 
 Columns = Mapping[str, numpy.ndarray]
 _OF_A_CALL = 20  # overhead of a call, in launches
-_WORTH = 50  # time of calls, for the time of a fit to them
+_WORTH = 50  # a fit is due after calls that took this many times its own time
 _MOST_TRIES = 60  # maximum steps of the fit
 
 
@@ -131,8 +131,8 @@ class Rates:
     """
 
     _FIRST = (2e-6, 1.5e-11, 1e-10)
-    _TRUST = 0.2  # how much the ratios of the first rates count beside one call that is timed
-    _KEPT = 64  # calls, the last ones
+    _TRUST = 0.2  # weight of the ratios of the initial rates, relative to one timed call
+    _KEPT = 64  # the last calls, to which rates are fitted
 
     def __init__(self) -> None:
         self._calls: list[tuple[Mapping[str, int], float]] = []
@@ -142,30 +142,29 @@ class Rates:
         self.now = numpy.array(self._FIRST)
 
     def seconds(self, done: Done) -> numpy.ndarray:
-        """Seconds of calls [points]."""
+        """Seconds of calls [points] at the present rates."""
         return _seconds(self.now, done)
 
     def serial(self, done: Done, threads: int) -> numpy.ndarray:
-        """Seconds of calls [points] if nothing overlaps."""
+        """Seconds of calls [points] if launches, arithmetic and memory traffic never overlap."""
         launch, flop, byte = self.now
         flops, moved = done.flops.sum(axis=0), done.moved.sum(axis=0)
         return launch * done.launches + flop / threads * flops + byte * moved
 
     def learn(self, sizes: Mapping[str, int], seconds: float) -> None:
-        """A call at these sizes took so long."""
+        """Record the measured time of a call."""
         self._calls = [*self._calls, (sizes, max(seconds, 1e-9))][-self._KEPT :]
         self._new += seconds
 
     @property
     def is_due(self) -> bool:
-        """Whether a fit takes a small part of the time of the calls since the last one."""
+        """Whether a fit would take a small share of the time of the calls since the last fit."""
         return self._new > _WORTH * self._fit_seconds
 
     def fit(self, at: Callable[[Columns], Done]) -> None:
-        """Make `now` the best rates for what was learnt: the least sum of errors, in logarithms.
+        """Fit the rates to the recorded calls: least sum of absolute errors of log times.
 
-        `at` returns the work of calls. The search goes along one rate after the other, or all at
-        once, in steps that get smaller.
+        `at` returns the work of calls at given sizes.
         """
         calls, start = list(self._calls), perf_counter()
         if not calls:
@@ -175,13 +174,13 @@ class Rates:
         took = numpy.log([seconds for _, seconds in calls])
         first = numpy.log(self._FIRST)
 
-        def wrong(rates: numpy.ndarray) -> float:
+        def loss(rates: numpy.ndarray) -> float:
             apart = rates - first
             found = numpy.log(_seconds(numpy.exp(rates), done) + 1e-12)
             ratios = ((apart - apart.mean()) ** 2).sum()
             return float(numpy.abs(found - took).sum() + self._TRUST * ratios)
 
-        self.now = numpy.exp(_least(wrong, numpy.log(self.now)))
+        self.now = numpy.exp(_minimise(loss, numpy.log(self.now)))
         self._fit_seconds, self._new = perf_counter() - start, 0.0
         self.fits += 1
 
@@ -192,13 +191,13 @@ def _seconds(rates: numpy.ndarray, done: Done) -> numpy.ndarray:
     return launch * done.launches + longer.sum(axis=0)
 
 
-def _least(wrong: Callable[[numpy.ndarray], float], start: numpy.ndarray) -> numpy.ndarray:
-    """Where `wrong` is least, looked for from `start` on."""
+def _minimise(loss: Callable[[numpy.ndarray], float], start: numpy.ndarray) -> numpy.ndarray:
+    """Minimise `loss` by coordinate descent from `start`."""
     ways = [numpy.ones(len(start)), *numpy.eye(len(start))]
-    best, error, step = start, wrong(start), 1.0
+    best, error, step = start, loss(start), 1.0
     for _ in range(_MOST_TRIES):
         tried = [best + sign * step * way for way in ways for sign in (1, -1)]
-        errors = [wrong(each) for each in tried]
+        errors = [loss(each) for each in tried]
         place = int(numpy.argmin(errors))
         if errors[place] < error:
             best, error = tried[place], errors[place]
