@@ -27,7 +27,7 @@ OVERHEAD = 0.001
 class FakeCosts:
     ratio, is_known = 1.0, True
 
-    def taken(self, sizes: Any) -> tuple[int, int, int]:
+    def bytes_of_call(self, sizes: Any) -> tuple[int, int, int]:
         return 1, 1, 1
 
     def learn(self, predicted: float, seconds: float) -> None:

@@ -16,6 +16,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import quote_list
 from anydim.deploy.load import load
 from anydim.runtime.lists import RaggedPort
+from anydim.runtime.program.batches.layout import of_item
 from anydim.runtime.program.callable_program import CallableProgram
 from anydim.serving.batcher import form_of
 from anydim.serving.process_memory import bound_the_allocator, most_resident_bytes, room_within
@@ -113,7 +114,7 @@ class Worker:
                 given, own = self._read(item)
             except UserError as error:
                 if not self._task.skip_errors:
-                    raise _error_of_item(error, chunk.first + number) from None
+                    raise of_item(chunk.first + number, error) from None
                 given, own = error, 0
             if items and (bytes + own > self._share or len(items) >= WINDOW):
                 yield items, inputs
@@ -212,8 +213,3 @@ def _array(name: str, value: Any, dtype: numpy.dtype) -> numpy.ndarray:
     if is_whole and found.size and (found.dtype.kind not in "iub" or (made != found).any()):
         raise InputError(f"its value for input '{name}' has numbers that {dtype} lacks")
     return made
-
-
-def _error_of_item(error: UserError, number: int) -> UserError:
-    """The error with the number of its item."""
-    return type(error)(f"item {number}: {error.problem}", error.hint)

@@ -195,7 +195,7 @@ class Connections:
     def __init__(self) -> None:
         self.bytes, self.calls = dict.fromkeys(range(9), 0), Counter[Any]()
 
-    def received(self, peer: tuple[str, int]) -> int:
+    def bytes_received(self, peer: tuple[str, int]) -> int:
         return self.bytes[peer[1]]
 
 
