@@ -34,7 +34,7 @@ PHRASES = {
     r"there (?:is|are) not\b": "name what is missing: 'no X', 'X is missing'",
     r"so many\b": "'that number of', 'many', or the number",
     r"as many (?:\w+ )?as\b": "'up to n', 'one per X', 'the number of X'",
-    r"asks? (?:for|whether|what)\b": "'requires', 'needs', 'specifies', 'checks'",
+    r"\basks? (?:for|whether|what)\b": "'requires', 'needs', 'specifies', 'checks'",
     r"asked (?:for|of)\b": "'requested', 'required'",
     r"speaks? (?:of|for)\b": "'refers to', 'contains', 'votes for'",
     r"(?:is|are|was|were) told\b": "'receives', 'is called with', 'is set to'",
