@@ -32,7 +32,7 @@ class ScalarFunction:
     narrow: bool = True  # narrower floats may round the float32 result
 
 
-def unsigned(dtype: DType) -> DType:
+def unsigned_type(dtype: DType) -> DType:
     """The unsigned integer type of a type's width in memory."""
     return DTYPES[f"uint{8 * dtype.bytes}"] if dtype.kind != "bool" else uint8
 
@@ -124,7 +124,7 @@ _ROWS = (
     _row("shift_left", 2, "same", numpy.left_shift, "<<"),
     _row("shift_right", 2, "same", numpy.right_shift, ">>"),
     _row("select", 3, "second", numpy.where, "?:", "select(c, a, b) is a where c holds, else b"),
-    _row("bits", 1, "bits", lambda x: x.view(unsigned(DTYPES[x.dtype.name]).numpy), "",
+    _row("bits", 1, "bits", lambda x: x.view(unsigned_type(DTYPES[x.dtype.name]).numpy), "",
          "the bits of a number as an unsigned integer"),
     *(_row(f"as_{name}", 1, name, lambda x, to=dtype.numpy: x.view(to), "",
            f"the {name} that has these bits")

@@ -62,10 +62,10 @@ def test_loops(name: str, orders: list[str]) -> None:
 
 
 def test_what_a_loop_carries_and_how_far_back() -> None:
-    assert found("pooling").carried(0) == {"c": 1}
-    assert found("levenshtein").carried(0) == {"d": 1}
-    assert found("ragged").carried(1) == {"total": None}
-    assert found("halves").carried(0) == {}
+    assert found("pooling").carried_distances(0) == {"c": 1}
+    assert found("levenshtein").carried_distances(0) == {"d": 1}
+    assert found("ragged").carried_distances(1) == {"total": None}
+    assert found("halves").carried_distances(0) == {}
 
 
 def test_what_a_loop_need_not_wait_for() -> None:
@@ -85,7 +85,7 @@ def test_what_a_loop_need_not_wait_for() -> None:
     )  # fmt: skip
     analysis = analyse(group, BOX)
     assert analysis.steady(0) == (0, 1)
-    assert analysis.carried(0) == {"h": 2}
+    assert analysis.carried_distances(0) == {"h": 2}
 
 
 @pytest.mark.parametrize(

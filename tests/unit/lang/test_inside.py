@@ -13,12 +13,12 @@ from anydim.lang.surface.printer import print_group
 from anydim.lang.tree import Group, TensorType
 from anydim.lang.tree.bounds_checks import (
     active_checks,
-    checked,
     checks,
+    has_checks,
     index_from_end,
     index_tensor,
     number_of,
-    numbered,
+    renumber_checks,
     size_of,
 )
 from anydim.sizes import Box, Dim, as_size
@@ -50,7 +50,7 @@ def test_inner_checks_come_first():
 
 @pytest.mark.parametrize("body", ["x(l) else 0", "x(i(l)) else z(l) else 1", "z(l % M)"])
 def test_what_is_guarded_or_proven_is_not(body):
-    assert not checked(group(body).statements[0].body)
+    assert not has_checks(group(body).statements[0].body)
 
 
 def test_what_no_proof_reaches_is_checked():
@@ -70,9 +70,9 @@ def test_negative_indices_may_count_from_the_end(dtype):
 def test_checks_get_numbers_without_losing_anything():
     body = group("x(i(j(l)))").statements[0].body
     given = iter((7, 8))
-    changed = numbered(body, lambda check: next(given))
+    changed = renumber_checks(body, lambda check: next(given))
     assert [number_of(check) for _, check in checks(changed)] == [7, 8]
-    assert numbered(changed, lambda check: 0) == body
+    assert renumber_checks(changed, lambda check: 0) == body
 
 
 def test_conditions_of_use():

@@ -15,7 +15,7 @@ from anydim.base.errors import LanguageError
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.binding import fold_sizes
 from anydim.lang.resolve.calls import Calls
-from anydim.lang.resolve.expand import decided
+from anydim.lang.resolve.expand import fold_decided_choices
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.resolve.ranges import expression_range, uses
 from anydim.lang.resolve.scope import exact_facts, facts_of
@@ -25,9 +25,9 @@ from anydim.lang.resolve.written_parts import (
     Comb,
     Part,
     Range,
-    covered,
-    filled,
-    merged,
+    fill_combs,
+    is_covered,
+    merge_parts,
     over,
     part_of,
 )
@@ -165,7 +165,7 @@ def test_choices_that_are_decided(
     function: str, arguments: tuple[Expr, ...], expected: Expr | None
 ) -> None:
     expr = Apply(function, arguments)
-    assert decided(expr) == (expected or expr)
+    assert fold_decided_choices(expr) == (expected or expr)
 
 
 @pytest.mark.parametrize("n", [0, 2, 3, 4])
@@ -257,12 +257,12 @@ def test_what_a_write_fills(places: list[Expr], spans: Any, comb: Comb | None) -
 def test_parts_that_meet_along_one_dimension_are_one_part() -> None:
     one, zero = as_size(1), as_size(0)
     first, rest = (Part("y", (span, (zero, M), (one, M))) for span in ((zero, one), (one, N)))
-    assert merged([first, rest]) == [Part("y", ((zero, N), (zero, M), (one, M)))]
-    assert merged([rest, first]) == [Part("y", ((zero, N), (zero, M), (one, M)))]
+    assert merge_parts([first, rest]) == [Part("y", ((zero, N), (zero, M), (one, M)))]
+    assert merge_parts([rest, first]) == [Part("y", ((zero, N), (zero, M), (one, M)))]
     apart = Part("y", ((as_size(2), N), (zero, M), (one, M)))
-    assert merged([first, apart]) == [first, apart]
+    assert merge_parts([first, apart]) == [first, apart]
     both = Part("y", ((one, N), (zero, N), (one, M)))
-    assert merged([first, both]) == [first, both]
+    assert merge_parts([first, both]) == [first, both]
 
 
 def test_what_is_written_in_several_pieces_is_covered() -> None:
@@ -271,13 +271,13 @@ def test_what_is_written_in_several_pieces_is_covered() -> None:
 
     wanted = row(0, N + 3)
     pieces = [row(1, 2), row(0, 1), row(3, N + 3), row(2, 3)]
-    assert covered(wanted, pieces, BOX)
+    assert is_covered(wanted, pieces, BOX)
     for number in range(4):
-        assert not covered(wanted, pieces[:number] + pieces[number + 1 :], BOX)
+        assert not is_covered(wanted, pieces[:number] + pieces[number + 1 :], BOX)
     combs = [row(1, 2 * N + 1, Comb(0, 2)), row(0, 2 * N, Comb(0, 2))]
-    assert covered(row(0, 2 * N), combs, BOX)
-    assert not covered(row(0, 2 * N), combs[:1], BOX)
-    assert filled([row(0, 2, Comb(0, 2)), row(0, 4, Comb(0, 2))]) == [row(0, 1)]
+    assert is_covered(row(0, 2 * N), combs, BOX)
+    assert not is_covered(row(0, 2 * N), combs[:1], BOX)
+    assert fill_combs([row(0, 2, Comb(0, 2)), row(0, 4, Comb(0, 2))]) == [row(0, 1)]
 
 
 def test_what_a_loop_writes_again_and_again_is_written_where_it_runs() -> None:

@@ -24,7 +24,7 @@ from anydim.lang.surface.sequences import is_sequence
 from anydim.lang.surface.syntax import Definition, Name, Number, Parameter, Spread, walk
 from anydim.lang.tree import Expr, Group, Read, Tensor, TensorType
 from anydim.lang.tree.affine import rewrite
-from anydim.lang.tree.renaming import renamed
+from anydim.lang.tree.renaming import rename_steps
 from anydim.sizes import Box, Dim, Size, as_size
 
 Pattern = tuple[tuple[str, tuple[bool, ...]], ...]
@@ -190,7 +190,7 @@ def _rename_tensors(group: Group, names: Mapping[str, str]) -> Group:
         ),
         temporaries=tensors(group.temporaries),
         guards=group.guards,
-        steps=renamed(group.steps, names),
+        steps=rename_steps(group.steps, names),
     )
 
 

@@ -12,7 +12,7 @@ from anydim.compiler.graph.regions import LoopRegion, Sizes
 from anydim.compiler.graph.verify_regions import check_region
 from anydim.lang.tree import Group, TensorType
 from anydim.lang.tree.affine import reads
-from anydim.lang.tree.stepping import written
+from anydim.lang.tree.stepping import written_tensors
 from anydim.sizes import Truth, prove
 
 
@@ -142,7 +142,7 @@ def _made_by_group(graph: Graph, node: Node, group: Group) -> tuple[TensorType, 
         if statement.target in known:
             _fail(graph, node, f"writes '{statement.target}' twice")
         known.add(statement.target)
-    known |= written(group.steps)
+    known |= written_tensors(group.steps)
     missing = [tensor.name for tensor in group.outputs if tensor.name not in known]
     if missing:
         _fail(graph, node, f"no statement writes '{missing[0]}'")

@@ -17,7 +17,7 @@ from anydim.base.dtypes import bfloat16, float16, float32
 from anydim.base.records import dataclass
 from anydim.compiler.kernels.inference import dtype_of, free_axes
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Literal, Read, Statement
-from anydim.lang.tree.affine import Affine, address, reads, rewrite, row_major_strides, substituted
+from anydim.lang.tree.affine import Affine, address, reads, rewrite, row_major_strides, substitute
 from anydim.sizes import as_size
 
 MAX_READS = 32  # maximum reads of an expression after inlining of pointwise statements
@@ -133,7 +133,7 @@ class _Matcher:
                 return None
             if e.flat or e.default is not None:
                 return None
-            return substituted(self.bodies[e.tensor], dict(zip(axes[e.tensor], e.indices)))
+            return substitute(self.bodies[e.tensor], dict(zip(axes[e.tensor], e.indices)))
 
         return rewrite(expr, change)
 

@@ -33,7 +33,7 @@ from anydim.lang.tree.affine import (
     reads,
     rewrite,
     row_major_strides,
-    substituted,
+    substitute,
     to_expr,
 )
 from anydim.sizes import Size, as_size
@@ -120,7 +120,7 @@ def _rounds_apart(group: Group) -> Group:
 
     statements = tuple(replace(s, axes=tuple(axes(s.axes))) for s in group.statements)
     group = rewritten(replace(group, statements=statements), split_index)
-    return with_bodies(group, lambda body: substituted(body, whole))
+    return with_bodies(group, lambda body: substitute(body, whole))
 
 
 def _remainders(body: Expr) -> Iterator[tuple[str, Size]]:
@@ -160,7 +160,7 @@ def _without_unit_axes(group: Group) -> Group:
         replace(s, axes=without_units(s.axes), reduced=without_units(s.reduced))
         for s in group.statements
     )
-    return with_bodies(replace(group, statements=statements), lambda body: substituted(body, units))
+    return with_bodies(replace(group, statements=statements), lambda body: substitute(body, units))
 
 
 def _mergeable(group: Group, apart: frozenset[str]) -> tuple[str, str] | None:

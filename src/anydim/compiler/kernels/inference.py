@@ -14,7 +14,7 @@ import numpy
 from anydim.base.dtypes import DTYPES, DType, boolean, float32, float64, from_numpy, int64
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
-from anydim.lang.functions import FUNCTIONS, unsigned
+from anydim.lang.functions import FUNCTIONS, unsigned_type
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
 from anydim.lang.tree.affine import Affine, affine, operands, reads, row_major_strides, to_expr
 from anydim.sizes import Size, as_size
@@ -81,7 +81,7 @@ def dtype_of(expr: Expr, types: Mapping[str, TensorType]) -> DType | None:
     if rule in DTYPES:
         return DTYPES[rule]
     common = common_dtype(value_arguments(expr), types)
-    return unsigned(common) if rule == "bits" and common is not None else common
+    return unsigned_type(common) if rule == "bits" and common is not None else common
 
 
 @lru_cache(maxsize=8192)
@@ -113,7 +113,7 @@ class Linear:
 
     def scaled(self, factor: Size) -> Linear:
         atoms = tuple((e, c * factor) for e, c in self.atoms)
-        return Linear(self.affine.scaled(factor), atoms)
+        return Linear(self.affine.scale(factor), atoms)
 
 
 def linear(expr: Expr) -> Linear:

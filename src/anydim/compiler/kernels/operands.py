@@ -24,7 +24,7 @@ from anydim.compiler.kernels.naming import named_kernel
 from anydim.compiler.kernels.schedule import print_schedule
 from anydim.lang.tree import Expr, Group, Tensor, TensorType
 from anydim.lang.tree.affine import reads
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.bounds_checks import has_checks
 from anydim.sizes import Condition, Size, as_size
 
 
@@ -55,7 +55,7 @@ class Operands:
         written = {tensor.name for tensor in group.outputs}
         operands = [Operand(buffers[t.name], t.type.dtype, t.name in written) for t in tensors]
         arguments = [Argument(tensor.name) for tensor in tensors]
-        if any(map(checked, expressions)):
+        if any(map(has_checks, expressions)):
             operands.append(STATUS)
             arguments.append(Argument(STATUS_TENSOR))
         every = (*group.inputs, *group.outputs, *group.temporaries)

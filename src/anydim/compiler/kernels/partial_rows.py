@@ -22,7 +22,7 @@ from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.kernels.ir import constant, greatest, least, select, variable
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Index, Literal, Read, Statement, Write
 from anydim.lang.tree.affine import Affine, affine, operands, reads
-from anydim.lang.tree.bounds_checks import checked, is_inside, numbered
+from anydim.lang.tree.bounds_checks import has_checks, is_inside, renumber_checks
 from anydim.sizes import as_size
 
 
@@ -81,7 +81,7 @@ def part_along(
         bound = _find_bound(each, axes, apart)
         if bound is not None and any(b.exact and _checks(b.value, bound.axis) for b in found):
             bound = None  # it would suppress checks of earlier bounds
-        exact = bound is not None and not (rest and checked(bound.value))
+        exact = bound is not None and not (rest and has_checks(bound.value))
         if bound is not None:
             found.append(replace(bound, exact=exact))
         if not exact:
@@ -151,7 +151,7 @@ def uncounted_axes(part: Part, rows: Collection[str]) -> set[str]:
 
 def without_numbers(part: Part) -> Part:
     """A part with the numbers of its checks set to 0, to compare parts."""
-    return tuple(replace(b, value=numbered(b.value, lambda _: 0)) for b in part)
+    return tuple(replace(b, value=renumber_checks(b.value, lambda _: 0)) for b in part)
 
 
 def conjuncts(expr: Expr) -> Iterator[Expr]:
@@ -185,7 +185,7 @@ def _find_bound(each: Expr, axes: Sequence[str], apart: Collection[str]) -> Boun
 
 
 def _checks(value: Expr, axis: str) -> bool:
-    return checked(value) and axis in free_axes(value)
+    return has_checks(value) and axis in free_axes(value)
 
 
 # ---- loops -------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def limits(
     for bound in part:
         if bound.axis != axis:
             continue
-        if bound.exact and checked(bound.value):
+        if bound.exact and has_checks(bound.value):
             with if_block(scope, scope.name(low < high), certain=False) as inner:
                 inner.value(bound.value, int64)
         value = scope.name(scope.scalar(bound.value, int64))

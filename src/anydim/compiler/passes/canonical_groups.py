@@ -30,11 +30,10 @@ from anydim.lang.tree.bounds_checks import (
     index_from_end,
     index_tensor,
     number_of,
-    numbered,
+    renumber_checks,
     size_of,
 )
-from anydim.lang.tree.renaming import renamed as renamed_steps
-from anydim.lang.tree.renaming import resized, sizes_in
+from anydim.lang.tree.renaming import rename_steps, replace_sizes, sizes_in
 from anydim.lang.tree.stepping import expressions_of, with_expressions
 from anydim.sizes import Atom, Box, Condition, Dim, RelativeSizes, Size, as_size, own_sizes
 
@@ -65,7 +64,7 @@ def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[IndexCheck, ..
         return None
 
     def statement(old: Statement) -> Statement:
-        body = numbered(rewrite(old.body, change), number)
+        body = renumber_checks(rewrite(old.body, change), number)
         return replace(old, target=names[old.target], body=body)
 
     def number(check: Apply) -> int:
@@ -79,7 +78,9 @@ def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[IndexCheck, ..
         outputs=renamed(group.outputs),
         statements=tuple(statement(s) for s in group.statements),
         temporaries=renamed(group.temporaries),
-        steps=with_expressions(renamed_steps(group.steps, names), lambda e: numbered(e, number)),
+        steps=with_expressions(
+            rename_steps(group.steps, names), lambda e: renumber_checks(e, number)
+        ),
     )
     values = {new: old for old, new in names.items()}
     nodes = [number_of(check) for check in numbers]
@@ -146,7 +147,7 @@ def in_canonical_sizes(group: Group, box: Box) -> Canonical:
     names = own_sizes(sizes_in(group), box) if compound and not group.steps else None
     if names is None or group.guards:
         return Canonical(group, box)
-    return Canonical(resized(group, names.own), names.box, names)
+    return Canonical(replace_sizes(group, names.own), names.box, names)
 
 
 # ---- concatenations ----------------------------------------------------------------------------

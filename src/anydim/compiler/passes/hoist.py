@@ -32,7 +32,7 @@ from anydim.lang.tree import (
     Write,
 )
 from anydim.lang.tree.affine import Affine, affine, reads, rewrite, to_expr
-from anydim.lang.tree.stepping import replaced, sizes_of, with_body, writes
+from anydim.lang.tree.stepping import replace_writes, sizes_of, with_body, writes
 from anydim.lang.tree.typing import dtype_of
 from anydim.sizes import Size, as_size, ceil_div
 
@@ -61,7 +61,7 @@ class Hoist:
         body = tuple(body)
         written = frozenset(step.target for step in writes(body))
         body = tuple(self._early(step, counter, trips, written) for step in body)
-        return replaced(body, lambda step: self._packed(step, written, counter))
+        return replace_writes(body, lambda step: self._packed(step, written, counter))
 
     def _tensor(self, stem: str, kind: TensorType) -> str:
         name = unused(stem, self.types)

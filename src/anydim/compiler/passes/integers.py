@@ -23,7 +23,7 @@ from anydim.compiler.passes.requantise import counted_in_steps
 from anydim.compiler.passes.rules import simplified
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import body_at, reads, rewrite
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.bounds_checks import has_checks
 from anydim.sizes import Box, Truth, product, prove
 
 _DEEPEST = 8  # data movements between a dequantisation and the sum
@@ -103,7 +103,7 @@ def _scaled(
     for _ in range(_DEEPEST):
         if not isinstance(expr, Read):
             break
-        if expr.flat or expr.tensor not in bodies or any(map(checked, expr.indices)):
+        if expr.flat or expr.tensor not in bodies or any(map(has_checks, expr.indices)):
             return None
         moved = _moved(expr, bodies[expr.tensor], types)
         if moved is None:

@@ -39,7 +39,7 @@ from anydim.lang.tree import (
     Write,
 )
 from anydim.lang.tree.affine import affine, reads, rewrite
-from anydim.lang.tree.renaming import renamed
+from anydim.lang.tree.renaming import rename_steps
 from anydim.lang.tree.stepping import writes
 from anydim.sizes import Box, Dim, Size, Truth, ceil_div, maximum, prove
 from anydim.sizes.guard import Guard
@@ -69,7 +69,7 @@ def expanded(
     work = _Work(node, dict(types), tensors, machine, transposed)
     scope = _Scope(work, graph.box, graph.constants)
     scope.current = {names[t.name]: value for t, value in zip(group.inputs, node.given)}
-    scope.run(renamed(group.steps, names))
+    scope.run(rename_steps(group.steps, names))
     for tensor, own in zip(group.outputs, node.outputs):
         scope.result(scope.value(names[tensor.name]), own)
     used = {n for made in scope.nodes for n in (*made.given, *made.outputs)}
@@ -328,7 +328,7 @@ class _Scope:
             trips = maximum(trips, 0)
         counter = unused(step.variable, self.box.names)
         value = start + Size.symbol(counter) * step.step
-        body = renamed(step.body, {}, {step.variable: value})
+        body = rename_steps(step.body, {}, {step.variable: value})
         stacks = self._stacks(body, counter)
         tensors = self.work.tensors
         constants = frozenset(t for t, value in self.current.items() if value in self.constants)

@@ -173,7 +173,7 @@ def moved_offset(
         return None
     outer, own, inner = found
     channels, after = kind.shape[dimension], product(kind.shape[dimension + 1 :])
-    offset = outer.scaled(channels * after) + inner.scaled(channels) + own
+    offset = outer.scale(channels * after) + inner.scale(channels) + own
     return replace(read, indices=(to_expr(offset),))
 
 

@@ -17,7 +17,7 @@ from anydim.compiler.graph.operator import operator
 from anydim.compiler.passes.flow import Line, live, pack, unused
 from anydim.lang.tree import Expr, Group, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import rewrite
-from anydim.lang.tree.bounds_checks import checked, numbered
+from anydim.lang.tree.bounds_checks import has_checks, renumber_checks
 from anydim.sizes import Box, Dim, Guard, merged_guards
 
 
@@ -36,7 +36,7 @@ class Lower:
                 guards, group.guards, node.source.removeprefix(f"{graph.name}: ")
             )
             for statement in _named(node, group, types):
-                body = numbered(statement.body, partial(_number, number))
+                body = renumber_checks(statement.body, partial(_number, number))
                 body = rewrite(body, lambda expr: _literal(expr, literals))
                 lines.append(Line(statement.with_body(body), node.source))
         lowered = replace(graph, guards=tuple(guards), box=pinned(graph.box, guards))
@@ -104,6 +104,6 @@ def _number(node: int, check: Expr) -> int:
 
 def _literal(expr: Expr, literals: dict[str, Literal]) -> Expr | None:
     """The literal of a read of a one-element constant, unless the read may be out of bounds."""
-    if not isinstance(expr, Read) or expr.default is not None or checked(expr):
+    if not isinstance(expr, Read) or expr.default is not None or has_checks(expr):
         return None
     return literals.get(expr.tensor)

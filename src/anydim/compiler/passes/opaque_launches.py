@@ -19,7 +19,7 @@ from anydim.compiler.passes.options import PLAIN, KernelOptions
 from anydim.compiler.passes.recipes import routine_recipes
 from anydim.compiler.passes.schedule import Alias, Schedule, Scheduled
 from anydim.lang.tree import Group, Tensor
-from anydim.lang.tree.renaming import renamed as renamed_steps
+from anydim.lang.tree.renaming import rename_steps
 from anydim.sizes import merged_guards
 
 
@@ -96,6 +96,6 @@ def _named(graph: Graph, node: Node) -> Node:
         inputs=renamed(group.inputs),
         outputs=renamed(group.outputs),
         temporaries=renamed(group.temporaries),
-        steps=renamed_steps(group.steps, names),
+        steps=rename_steps(group.steps, names),
     )
     return fused_node(own, node.source)

@@ -17,7 +17,7 @@ from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.passes.padded_addresses import Part, split_address
 from anydim.lang.tree import Group, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import affine, reads
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.bounds_checks import has_checks
 from anydim.sizes import Size, Truth, prove
 
 
@@ -124,7 +124,7 @@ class Padding:
         sums = {axis.name for s in group.statements for axis in s.reduced}
         if wanted & sums:
             self.reasons[number] = "reductions end at the true size"
-        if any(checked(s.body) or _by_data(s) for s in group.statements):
+        if any(has_checks(s.body) or _by_data(s) for s in group.statements):
             self.reasons[number] = "its indices depend on data"
             return set()
         return wanted - others - sums

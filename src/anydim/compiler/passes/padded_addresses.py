@@ -58,7 +58,7 @@ def joined_address(parts: Sequence[Part], shape: Sequence[Size]) -> Affine:
     """The address in the padded shape."""
     total = Affine(as_size(0))
     for part in parts:
-        total = total + part.position.scaled(product(shape[part.last :]))
+        total = total + part.position.scale(product(shape[part.last :]))
     return total
 
 

@@ -24,7 +24,7 @@ from anydim.compiler.passes.flow import Line, inputs_of, unused
 from anydim.compiler.passes.rules import simplified
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Index, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import body_at, reads, rewrite
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.bounds_checks import has_checks
 
 _DEEPEST = 8  # statements between a sum and its rounding
 _MIN_SCALE = 2.0**-60
@@ -148,7 +148,7 @@ class _Steps:
             return None
         if self.work.users[read.tensor] > 1 or read.tensor in self.work.graph.outputs:
             return None
-        if checked(producer.body) or any(map(checked, read.indices)):
+        if has_checks(producer.body) or any(map(has_checks, read.indices)):
             return None
         body = body_at(producer.with_body(simplified(producer.body)), read.indices)
         return self.of(body, depth + 1)
@@ -162,7 +162,7 @@ class _Steps:
             read.tensor in self.work.fixed and read.default is None
             and all(isinstance(index, Index) or not free_axes(index) for index in read.indices)
             for read in found
-        ) and not checked(value)  # fmt: skip
+        ) and not has_checks(value)  # fmt: skip
 
     def _over(self, value: Expr) -> Expr:
         divided = Apply("quotient", (value, self.scale))

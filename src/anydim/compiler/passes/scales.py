@@ -23,7 +23,7 @@ from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.passes.flow import Line, inputs_of, is_product, live, pack, unpack, unused
 from anydim.lang.tree import Apply, Expr, Index, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import body_at, rewrite
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.bounds_checks import has_checks
 
 _LARGEST = 1024.0  # a factor; others may keep sums of products within the range of the type
 
@@ -85,7 +85,7 @@ def _scaled(
     if writer is None or writer.combine or users[expr.tensor] != 1:
         return None
     body = writer.body
-    if not isinstance(body, Apply) or body.function != "mul" or checked(body):
+    if not isinstance(body, Apply) or body.function != "mul" or has_checks(body):
         return None
     parts = sorted(body.arguments, key=lambda part: isinstance(part, Literal))
     read, number = parts

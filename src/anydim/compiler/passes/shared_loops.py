@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from anydim.lang.tree import Axis, Index, Read, Statement
-from anydim.lang.tree.affine import affine, reads, substituted
+from anydim.lang.tree.affine import affine, reads, substitute
 from anydim.sizes import Size
 
 Occurrence = tuple[int, str]  # statement number, axis name in that statement
@@ -162,5 +162,5 @@ def rename_axes(statement: Statement, names: dict[str, str]) -> Statement:
         statement,
         axes=axes(statement.axes),
         reduced=axes(statement.reduced),
-        body=substituted(statement.body, {old: Index(new) for old, new in names.items()}),
+        body=substitute(statement.body, {old: Index(new) for old, new in names.items()}),
     )

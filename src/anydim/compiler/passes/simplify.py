@@ -28,7 +28,13 @@ from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.ranges import INSIDE, UNDECIDED, read_guards, read_status
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Statement
 from anydim.lang.tree.affine import affine, reads, rewrite, to_expr
-from anydim.lang.tree.bounds_checks import active_checks, checked, is_inside, numbered, size_of
+from anydim.lang.tree.bounds_checks import (
+    active_checks,
+    has_checks,
+    is_inside,
+    renumber_checks,
+    size_of,
+)
 from anydim.sizes import Guard, Size, merged_guards
 
 
@@ -55,7 +61,7 @@ class Simplify:
                 body = _by_reciprocals(body, line.statement.axes[-1:], graph)
             line = Line(line.statement.with_body(body), line.source)
             line = _as_it_lies(line, graph)
-            line, found = _decided(line, graph) if checked(body) else (line, [])
+            line, found = _decided(line, graph) if has_checks(body) else (line, [])
             lines.append(line)
             guards = merged_guards(guards, found)
         graph, lines = self._fold(graph.replace(guards=tuple(guards)), lines)
@@ -113,7 +119,7 @@ def _with_numbers(body: Expr, numbers: Mapping[str, Literal]) -> Expr:
     def change(expr: Expr) -> Expr | None:
         if not isinstance(expr, Read) or expr.tensor not in numbers or expr.default is not None:
             return None
-        return None if any(map(checked, expr.indices)) else numbers[expr.tensor]
+        return None if any(map(has_checks, expr.indices)) else numbers[expr.tensor]
 
     return rewrite(body, change) if numbers else body
 
@@ -277,5 +283,5 @@ def _merge_equal(lines: list[Line], graph: Graph) -> list[Line]:
 def _anonymous(statement: Statement) -> Statement:
     axes: tuple[Axis, ...] = (*statement.axes, *statement.reduced)
     names = {axis.name: f"i{number}" for number, axis in enumerate(axes)}
-    body = numbered(statement.body, lambda check: 0)
+    body = renumber_checks(statement.body, lambda check: 0)
     return replace(rename_axes(replace(statement, body=body), names), target="")

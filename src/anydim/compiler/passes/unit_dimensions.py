@@ -17,7 +17,7 @@ from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.passes.flow import Line, pack, unpack, unused
 from anydim.lang.tree import Expr, Index, Read, SizeTerm, Statement, TensorType
 from anydim.lang.tree.affine import Affine, reads, rewrite, row_major_strides, to_expr
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.bounds_checks import has_checks
 from anydim.sizes import Size, as_size
 
 
@@ -62,7 +62,7 @@ class UnitDimensions:
 def _checked_at_one(read: Read, kind: TensorType) -> bool:
     """Whether an index is checked against a size of 1."""
     return not read.flat and any(
-        size.constant == 1 and checked(index) for size, index in zip(kind.shape, read.indices)
+        size.constant == 1 and has_checks(index) for size, index in zip(kind.shape, read.indices)
     )
 
 

@@ -34,7 +34,7 @@ from anydim.lang.tree.affine import (
     reads,
     rewrite,
     row_major_strides,
-    substituted,
+    substitute,
     to_expr,
 )
 from anydim.lang.tree.bounds_checks import checks
@@ -183,7 +183,7 @@ def compose(read: Read, view: Statement, axes: dict[str, Size], graph: Graph) ->
     else:
         indices = read.indices
     indices_of = dict(zip((axis.name for axis in view.axes), indices))
-    moved = tuple(normal_form(substituted(index, indices_of)) for index in source.indices)
+    moved = tuple(normal_form(substitute(index, indices_of)) for index in source.indices)
     if not {c for i in indices for c in checks(i)} <= {c for i in moved for c in checks(i)}:
         return None  # the source has no axis with that index: its bounds check would be lost
     return Read(source.tensor, moved, source.flat)

@@ -183,16 +183,16 @@ def form_of(index: Expr, instance: Instance) -> LinearForm | None:
 
     The bounds check of an index is ignored: where it fails, nothing is accessed.
     """
-    found = affine(rewrite(index, unchecked))
-    return None if found is None else lifted(found, instance.loops)
+    found = affine(rewrite(index, without_check))
+    return None if found is None else lift_loop_variables(found, instance.loops)
 
 
-def unchecked(expr: Expr) -> Expr | None:
+def without_check(expr: Expr) -> Expr | None:
     """The argument of a bounds check."""
     return expr.arguments[0] if isinstance(expr, Apply) and is_inside(expr) else None
 
 
-def lifted(found: Affine, loops: tuple[LoopAt, ...]) -> LinearForm | None:
+def lift_loop_variables(found: Affine, loops: tuple[LoopAt, ...]) -> LinearForm | None:
     """Move the loop variables of an affine form's sizes into the terms of a linear form."""
     numbers = {at.variable: at.number for at in loops}  # the innermost of equal names
     split = found.constant.linear_in(sorted(numbers))
@@ -207,4 +207,4 @@ def lifted(found: Affine, loops: tuple[LoopAt, ...]) -> LinearForm | None:
 
 def bound_form(bound: Expr, loops: tuple[LoopAt, ...]) -> LinearForm | None:
     """A bound of a loop inside `loops` as a linear form; None when it depends on data."""
-    return lifted(Affine(bound.size), loops) if isinstance(bound, SizeTerm) else None
+    return lift_loop_variables(Affine(bound.size), loops) if isinstance(bound, SizeTerm) else None

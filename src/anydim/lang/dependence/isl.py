@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from anydim.base.records import dataclass
-from anydim.lang.dependence.accesses import Access, Instance, LoopAt, unchecked
+from anydim.lang.dependence.accesses import Access, Instance, LoopAt, without_check
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.lang.tree.affine import rewrite
 from anydim.sizes import Atom, Box, Size
@@ -129,7 +129,7 @@ class _Query:
             return []
         found = []
         for pair in zip(first.indices, second.indices):
-            left, right = (rewrite(index, unchecked) for index in pair)
+            left, right = (rewrite(index, without_check) for index in pair)
             try:
                 a = self._expr(left, self._loops(first, "a"), self.names["a"])
                 b = self._expr(right, self._loops(second, "b"), self.names["b"])

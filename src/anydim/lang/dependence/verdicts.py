@@ -5,7 +5,7 @@
     found.axes         a verdict for each axis of each write
     found.rings        temporaries of which a few slices are enough, and how many
     found.chunks       ranges along which the whole nest can be split
-    found.carried(0)   tensors with dependences carried by loop 0, with the distance
+    found.carried_distances(0)   tensors with dependences carried by loop 0, with the distance
     found.steady(0)    writes in loop 0 that do not depend on values its iterations write
     print(found)       all of it as text
 
@@ -26,7 +26,7 @@ from anydim.lang.dependence.accesses import (
     accesses,
     instances,
     steps_of,
-    unchecked,
+    without_check,
 )
 from anydim.lang.dependence.chunks import Chunks, split_ranges
 from anydim.lang.dependence.distances import common_loops, distance
@@ -125,7 +125,7 @@ class Analysis:
     rings: Mapping[str, tuple[int, int]]  # tensor -> dimension, slices
     chunks: tuple[Chunks, ...]
 
-    def carried(self, loop: int) -> dict[str, Size | None]:
+    def carried_distances(self, loop: int) -> dict[str, Size | None]:
         """Tensors that an iteration reads as earlier iterations wrote them, with the maximum
         distance.
 
@@ -145,7 +145,7 @@ class Analysis:
         """Writes in a loop that do not depend, even indirectly, on values that it carries."""
         inside = [i for i in self.instances if loop in {at.number for at in i.loops}]
         writes = [i for i in inside if i.write is not None]
-        moving = set(self.carried(loop))
+        moving = set(self.carried_distances(loop))
         moving |= {i.write.target for i in inside if i.write is not None and i.conditions}
         before = -1
         while before != len(moving):
@@ -294,7 +294,7 @@ def _access_text(access: Access) -> str:
     if access.indices is None:
         return f"{name}[...]"
     axes = {axis.name for axis in access.instance.axes}
-    plain = [rewrite(index, unchecked) for index in access.indices]
+    plain = [rewrite(index, without_check) for index in access.indices]
     text = ", ".join(print_expression(index, axes) for index in plain)
     return f"{name}({text})".translate(_PLAIN)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence, Set
 from anydim.base.records import dataclass
 from anydim.lang.tree import Branch, Expr, Loop, OrderedStep, Read, Statement, Write
 from anydim.lang.tree.affine import reads
-from anydim.lang.tree.stepping import written
+from anydim.lang.tree.stepping import written_tensors
 
 Path = tuple[int, ...]
 ARMS = (-2, -1)  # numbers of the two arms of a branch in a path
@@ -103,7 +103,7 @@ def defined_first(tensor: str, steps: Sequence[OrderedStep], path: Path, reads: 
     for number, step in enumerate(steps):
         here = (*path, number)
         own = {read for read in inside if read[: len(here)] == here}
-        if isinstance(step, Branch) and (own or tensor in written((step,))):
+        if isinstance(step, Branch) and (own or tensor in written_tensors((step,))):
             return here not in own and all(
                 defined_first(tensor, body, (*here, arm), own) or (own == inside and unused)
                 for arm, body in zip(ARMS, (step.then, step.otherwise))
@@ -111,10 +111,10 @@ def defined_first(tensor: str, steps: Sequence[OrderedStep], path: Path, reads: 
             )
         if isinstance(step, Loop) and own:
             return own == inside and here not in own and defined_first(tensor, step.body, here, own)
-        if own or tensor in written((step,)):
+        if own or tensor in written_tensors((step,)):
             return isinstance(step, Statement) and here not in own
     return False
 
 
 def _is_accessed(tensor: str, steps: Sequence[OrderedStep], path: Path, reads: Set[Path]) -> bool:
-    return tensor in written(steps) or any(read[: len(path)] == path for read in reads)
+    return tensor in written_tensors(steps) or any(read[: len(path)] == path for read in reads)

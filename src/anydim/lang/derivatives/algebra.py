@@ -79,7 +79,7 @@ def every(conditions: list[Expr]) -> Expr | None:
     return result
 
 
-def simplified(expr: Expr) -> Expr:
+def simplify(expr: Expr) -> Expr:
     """The expression without decided branches and bounds checks: `instantiate` adds those."""
     return rewrite(expr, _plain_part)
 

@@ -59,7 +59,7 @@ def indices_of(axes: Sequence[Axis]) -> tuple[Expr, ...]:
     return tuple(Index(axis.name) for axis in axes)
 
 
-def copied(target: str, source: str, kind: TensorType) -> Statement:
+def copy_tensor(target: str, source: str, kind: TensorType) -> Statement:
     """A copy of all of a tensor."""
     axes = axes_of(kind)
     return Statement(target, axes, Read(source, indices_of(axes)))
@@ -136,7 +136,7 @@ class Cotangents:
             source = self.given[tensor]
             kind = TensorType(wide(self.types[source].dtype), self.types[source].shape)
             self.names[tensor] = self.temporary(source, kind)
-            home.steps.append(copied(self.names[tensor], source, kind))
+            home.steps.append(copy_tensor(self.names[tensor], source, kind))
 
     def zero(self, tensor: str) -> Statement:
         """The cotangent as a tensor of zeros."""

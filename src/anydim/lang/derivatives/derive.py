@@ -15,9 +15,9 @@ from collections.abc import Sequence
 
 from anydim.base.records import dataclass
 from anydim.lang.derivatives.activity import active_tensors, steps_of, tensor_types
-from anydim.lang.derivatives.algebra import simplified
-from anydim.lang.derivatives.cotangents import Cotangents, copied
-from anydim.lang.derivatives.liveness import needed
+from anydim.lang.derivatives.algebra import simplify
+from anydim.lang.derivatives.cotangents import Cotangents, copy_tensor
+from anydim.lang.derivatives.liveness import needed_steps
 from anydim.lang.derivatives.normal import normal_steps
 from anydim.lang.derivatives.reverse import Reverse
 from anydim.lang.derivatives.step_adjoints import AFTER
@@ -64,7 +64,7 @@ def vjp_of(group: Group, name: str, by: Sequence[str] | None = None) -> Vjp:
         tuple(results[t] for t in wanted),
         group.guards,
     )
-    definition = definition_of(signature, needed(made, signature.results), types)
+    definition = definition_of(signature, needed_steps(made, signature.results), types)
     return Vjp(definition, results_kept, wanted)
 
 
@@ -90,9 +90,7 @@ def _steps(
     reverse = Reverse(cotangents, forward - set(results.values()))
     ahead, _ = reverse.block(steps, (), ())
     made = list(
-        with_expressions(
-            (*reverse.beginnings.values(), *ahead, *cotangents.block.steps), simplified
-        )
+        with_expressions((*reverse.beginnings.values(), *ahead, *cotangents.block.steps), simplify)
     )
     for tensor, name in results.items():
         if not cotangents.is_defined(tensor):
@@ -104,5 +102,5 @@ def _steps(
 
 
 def _copy_as_type(name: str, source: str, kind: TensorType) -> Statement:
-    copy = copied(name, source, kind)
+    copy = copy_tensor(name, source, kind)
     return copy.with_body(Cast(kind.dtype, copy.body))

@@ -10,7 +10,7 @@ from anydim.lang.tree import Branch, Loop, OrderedStep, Statement, Write
 from anydim.lang.tree.affine import reads
 
 
-def needed(steps: Sequence[OrderedStep], results: Collection[str]) -> tuple[OrderedStep, ...]:
+def needed_steps(steps: Sequence[OrderedStep], results: Collection[str]) -> tuple[OrderedStep, ...]:
     """The steps that compute `results`."""
     live = set(results)
     while True:

@@ -13,7 +13,7 @@ from anydim.lang.derivatives.cotangents import indices_of
 from anydim.lang.derivatives.step_adjoints import is_injective
 from anydim.lang.resolve.scope import new_name
 from anydim.lang.tree import OrderedStep, Read, Statement, TensorType, Write
-from anydim.lang.tree.stepping import replaced
+from anydim.lang.tree.stepping import replace_writes
 
 
 def normal_steps(
@@ -37,4 +37,4 @@ def normal_steps(
         made.append(Write(step.target, step.indices, step.axes, call(step.combine, old, value)))
         return made
 
-    return replaced(steps, change)
+    return replace_writes(steps, change)

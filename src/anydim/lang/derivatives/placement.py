@@ -16,7 +16,7 @@ from dataclasses import field, replace
 
 from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
-from anydim.lang.derivatives.algebra import call, every, simplified, times, where
+from anydim.lang.derivatives.algebra import call, every, simplify, times, where
 from anydim.lang.derivatives.flow import Contribution, within
 from anydim.lang.derivatives.survival import size_of, slope_in
 from anydim.lang.tree import (
@@ -37,10 +37,10 @@ from anydim.lang.tree.affine import (
     normal_form,
     rewrite,
     row_major_strides,
-    substituted,
+    substitute,
     to_expr,
 )
-from anydim.lang.tree.bounds_checks import checked as is_checked
+from anydim.lang.tree.bounds_checks import has_checks
 from anydim.sizes import Size, as_size, product
 
 
@@ -76,7 +76,7 @@ class Update:
     spills: bool = False
 
 
-def placed(
+def place_contribution(
     given: Contribution,
     domain: Domain,
     types: Mapping[str, TensorType],
@@ -121,7 +121,7 @@ def _solve_placement(
     unless_empty: list[Expr] = []
     whole = 0
     for index, extent in zip(given.read.indices, extents):
-        form = affine(simplified(index))
+        form = affine(simplify(index))
         known = None if form is None else _replace_solved(form, found)
         if known is None:
             return None
@@ -189,7 +189,7 @@ def _replace_solved(form: Affine, found: _Solution) -> Affine | None:
         if name in found.open:
             total = total + Affine.of(as_size(0), {name: coefficient})
         elif name in found.forms:
-            total = total + found.forms[name].scaled(coefficient)
+            total = total + found.forms[name].scale(coefficient)
         else:
             return None
     return total
@@ -239,7 +239,7 @@ def _solve(found: _Solution, name: str, form: Affine, position: Affine, extent: 
     if _is_plain(form, name, axis, extent):
         found.forms[name], found.values[name] = rest, to_expr(rest)
         return
-    numerator = rest.scaled(as_size(1 if step > 0 else -1))
+    numerator = rest.scale(as_size(1 if step > 0 else -1))
     conditions = []
     if abs(step) == 1:
         found.forms[name] = numerator
@@ -266,7 +266,7 @@ def _move_to_axes(value: Expr, found: _Solution, types: Mapping[str, TensorType]
         default = part.default
         if default is None and any(_uses(i, found.shifted) for i in part.indices):
             default = _zero(types[part.tensor].dtype)
-        indices = tuple(normal_form(substituted(i, found.values)) for i in part.indices)
+        indices = tuple(normal_form(substitute(i, found.values)) for i in part.indices)
         return Read(part.tensor, indices, part.flat, default)
 
     conditions = [
@@ -274,8 +274,8 @@ def _move_to_axes(value: Expr, found: _Solution, types: Mapping[str, TensorType]
         for name, given in found.conditions.items()
         for condition in (given[:-2] if _is_guarded(value, name, found, types) else given)
     ]
-    moved = substituted(rewrite(value, change), found.values)
-    condition = every([substituted(c, found.values) for c in conditions])
+    moved = substitute(rewrite(value, change), found.values)
+    condition = every([substitute(c, found.values) for c in conditions])
     return moved if condition is None else where(condition, moved)
 
 
@@ -333,8 +333,8 @@ def _rename_axes(update: Update) -> Update:
         names[axis.name] = Index(name)
     axes = tuple(Axis(names[a.name].name, a.extent) for a in update.axes)  # type: ignore[union-attr]
     return Update(
-        tuple(substituted(index, names) for index in update.indices), axes, update.reduced,
-        substituted(update.body, names), update.sizes, update.whole,
+        tuple(substitute(index, names) for index in update.indices), axes, update.reduced,
+        substitute(update.body, names), update.sizes, update.whole,
     )  # fmt: skip
 
 
@@ -343,7 +343,7 @@ def _rename_axes(update: Update) -> Update:
 
 def _scatter(given: Contribution, domain: Domain, shape: tuple[Size, ...]) -> Update:
     read = given.read
-    checked = any(map(is_checked, read.indices))
+    checked = any(map(has_checks, read.indices))
     indices = _unflatten(read.indices[0], shape) if read.flat else read.indices
     spills = bool(read.default is not None or (given.conditions and checked))
     if spills:

@@ -29,8 +29,8 @@ from anydim.lang.derivatives.accesses import (
     reads_of,
     writes_in,
 )
-from anydim.lang.derivatives.algebra import ZERO, call, simplified
-from anydim.lang.derivatives.cotangents import Block, Cotangents, axes_of, copied, indices_of
+from anydim.lang.derivatives.algebra import ZERO, call, simplify
+from anydim.lang.derivatives.cotangents import Block, Cotangents, axes_of, copy_tensor, indices_of
 from anydim.lang.derivatives.flow import NoDerivative
 from anydim.lang.derivatives.step_adjoints import AFTER, StepAdjoint
 from anydim.lang.derivatives.survival import overwritten, size_of
@@ -48,8 +48,8 @@ from anydim.lang.tree import (
     Write,
 )
 from anydim.lang.tree.affine import reads
-from anydim.lang.tree.renaming import renamed
-from anydim.lang.tree.stepping import with_expressions, written
+from anydim.lang.tree.renaming import rename_steps
+from anydim.lang.tree.stepping import with_expressions, written_tensors
 from anydim.sizes import Size, as_size, maximum
 
 
@@ -58,7 +58,7 @@ class NoStepDerivative(Exception):
 
     def __init__(self, step: OrderedStep, reason: str) -> None:
         self.step, self.reason = step, reason
-        (shown,) = with_expressions((step,), simplified)
+        (shown,) = with_expressions((step,), simplify)
         super().__init__(f"{reason}: {print_step(shown)}")
 
 
@@ -114,7 +114,7 @@ class Reverse:
     def _step(
         self, step: OrderedStep, here: Path, loops: tuple[Loop, ...]
     ) -> tuple[list[OrderedStep], list[Access]]:
-        if not written((step,)) & self.cotangents.active:
+        if not written_tensors((step,)) & self.cotangents.active:
             return [step], []
         if isinstance(step, Loop):
             return self._loop(step, here, loops)
@@ -170,19 +170,19 @@ class Reverse:
 
     def _rename(self, mark: int, names: dict[str, str]) -> None:
         block = self.cotangents.block
-        block.steps[mark:] = renamed(block.steps[mark:], names)
+        block.steps[mark:] = rename_steps(block.steps[mark:], names)
 
     def _copies(self, names: dict[str, str], forward: list[OrderedStep]) -> list[OrderedStep]:
         """The forward steps with copies before and after them."""
         before: list[OrderedStep] = []
         behind: list[OrderedStep] = []
-        targets = written(forward)
+        targets = written_tensors(forward)
         simple = all(isinstance(step, (Statement, Write)) for step in forward)
         for key, name in names.items():
             tensor = key.removesuffix(AFTER)
             if name == tensor:
                 continue
-            copy = copied(name, tensor, self.cotangents.types[tensor])
+            copy = copy_tensor(name, tensor, self.cotangents.types[tensor])
             early = simple and tensor in targets and not key.endswith(AFTER)
             (before if early else behind).append(copy)
         return [*before, *forward, *behind]
@@ -244,10 +244,10 @@ class Reverse:
                 if tensor not in copies:
                     self._begin(tensor, here)
                     copies[tensor] = self._copy_name(tensor)
-                restoring.append(copied(tensor, copies[tensor], cotangents.types[tensor]))
+                restoring.append(copy_tensor(tensor, copies[tensor], cotangents.types[tensor]))
             arms.append((*restoring, *body.steps))
         cotangents.emit(Branch(step.condition, *arms))
-        before = [copied(name, t, cotangents.types[t]) for t, name in copies.items()]
+        before = [copy_tensor(name, t, cotangents.types[t]) for t, name in copies.items()]
         return [*before, step], needs
 
     def _start_around(self, step: OrderedStep, here: Path) -> None:
@@ -261,7 +261,7 @@ class Reverse:
                 cotangents.start(name)
 
     def _touched_tensors(self, step: OrderedStep) -> set[str]:
-        found = set(written((step,)))
+        found = set(written_tensors((step,)))
         for inner, _, _ in at_paths((step,)):
             found |= {read.tensor for expr in expressions(inner) for read in reads(expr)}
         return found
@@ -300,7 +300,7 @@ class Reverse:
                 return found, again
             again |= more
             for step, here, around in at_paths(steps, path, loops):
-                if written((step,)) & more:
+                if written_tensors((step,)) & more:
                     found += reads_of(step, here, around)
                     found += _own_reads(step, here, around)
 

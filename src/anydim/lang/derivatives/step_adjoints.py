@@ -13,13 +13,13 @@ from anydim.lang.derivatives.algebra import (
     every,
     over,
     plus,
-    simplified,
+    simplify,
     times,
     where,
 )
 from anydim.lang.derivatives.cotangents import Cotangents, indices_of
 from anydim.lang.derivatives.flow import Contribution, NoDerivative, carries, contributions
-from anydim.lang.derivatives.placement import Domain, Update, placed
+from anydim.lang.derivatives.placement import Domain, Update, place_contribution
 from anydim.lang.derivatives.survival import overwritten
 from anydim.lang.tree import (
     Apply,
@@ -153,7 +153,7 @@ class StepAdjoint:
     def _receive(self, found: Contribution, domain: Domain) -> None:
         cotangents, tensor = self.cotangents, found.read.tensor
         kind = cotangents.types[cotangents.name(tensor)]
-        update = placed(found, domain, cotangents.types, kind.dtype)
+        update = place_contribution(found, domain, cotangents.types, kind.dtype)
         if update.spills:
             update = self._scatter_with_margin(update, kind)
         self._add(tensor, update)
@@ -206,7 +206,7 @@ def split_ranges(step: Statement | Write) -> tuple[tuple[Expr, ...], Expr]:
         conditions = _conjuncts(body.arguments[0])
         names = {axis.name for axis in step.reduced}
         if all(range_end(c, names) for c in conditions) and reads(body.arguments[0]):
-            return tuple(map(simplified, conditions)), body.arguments[1]
+            return tuple(map(simplify, conditions)), body.arguments[1]
     return (), body
 
 
@@ -238,7 +238,7 @@ def range_end(condition: Expr, names: set[str]) -> tuple[str, str, Expr] | None:
 
 def is_injective(step: Write) -> bool:
     """Whether each position of the axes writes an element of its own."""
-    forms = [affine(simplified(index)) for index in step.indices]
+    forms = [affine(simplify(index)) for index in step.indices]
     open_axes = {axis.name for axis in step.axes}
     while open_axes:
         solved = {

@@ -11,7 +11,7 @@ from dataclasses import field, replace
 
 from anydim.base.dtypes import DType, float32
 from anydim.base.records import dataclass
-from anydim.lang.derivatives.algebra import simplified
+from anydim.lang.derivatives.algebra import simplify
 from anydim.lang.derivatives.step_adjoints import range_end
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.resolve.scope import new_name
@@ -159,7 +159,7 @@ class _Surface:
         for monomial, number in form.constant.substitute(self.sizes).monomials:
             factors = [self.size(Size({(atom,): 1})) for atom in monomial]
             terms.append((number, factors))
-        return summed(terms)
+        return sum_terms(terms)
 
     def _read(self, read: Read) -> syntax.Term:
         name = self.tensor(read.tensor)
@@ -294,13 +294,13 @@ def _arithmetic(size: Size, name: Callable[[str], str]) -> syntax.Term:
             made = syntax.Operation(atom.function, (made, part))
         return made
 
-    return summed(
+    return sum_terms(
         (coefficient, [factor(atom) for atom in monomial])
         for monomial, coefficient in size.monomials
     )
 
 
-def summed(terms: Iterable[tuple[int, list[syntax.Term]]]) -> syntax.Term:
+def sum_terms(terms: Iterable[tuple[int, list[syntax.Term]]]) -> syntax.Term:
     """A sum of products of factors with a coefficient, positive terms first."""
     made: syntax.Term | None = None
     ordered = sorted(terms, key=lambda term: term[0] < 0)
@@ -345,7 +345,7 @@ def _ranges(
             continue
         name, side, value = end
         low, high = ends.get(name, (None, None))
-        value = simplified(value)
+        value = simplify(value)
         ends[name] = (value, high) if side == "low" else (low, value)
     if not ends:
         return body, {}

@@ -35,13 +35,13 @@ from anydim.lang.tree import (
     TensorType,
 )
 from anydim.lang.tree.bounds_checks import (
-    checked,
     conditions,
+    has_checks,
     index_from_end,
     position_inside,
     size_of,
 )
-from anydim.lang.tree.stepping import written
+from anydim.lang.tree.stepping import written_tensors
 from anydim.lang.tree.typing import dtype_of, identity
 from anydim.runtime.positions import Position, outside_axis
 from anydim.sizes import Size, maximum, minimum
@@ -84,9 +84,11 @@ def evaluate(
     compute = runner(types, values, wide, fit)
     with numpy.errstate(all="ignore"):
         if group.steps:
-            values.update({n: values[n].copy() for n in written(group.steps) & values.keys()})
+            values.update(
+                {n: values[n].copy() for n in written_tensors(group.steps) & values.keys()}
+            )
             made = {name: kind for name, kind in types.items() if name not in values}
-            values.update(filled(made, sizes, wide))
+            values.update(allocate_zeros(made, sizes, wide))
             StepRunner(types, values, compute).run(group.steps, sizes)
         for statement in group.statements:
             values[statement.target] = compute(statement, sizes)
@@ -105,7 +107,7 @@ def runner(
     return compute
 
 
-def filled(
+def allocate_zeros(
     types: Mapping[str, TensorType], sizes: Mapping[str, int], wide: numpy.dtype[Any] | None = None
 ) -> dict[str, Array]:
     """Allocate arrays of zeros for tensors that steps write in parts."""
@@ -285,7 +287,7 @@ class _Evaluator:
 
     def _arguments(self, expr: Apply, spans: list[Span]) -> list[Array]:
         """Evaluate arguments; conditional ones have their checks restricted to their condition."""
-        if not checked(expr):
+        if not has_checks(expr):
             return [self._value(argument, spans) for argument in expr.arguments]
         return [
             self._where(argument, condition, spans)
@@ -295,7 +297,7 @@ class _Evaluator:
     def _where(self, expr: Expr, condition: Expr | None, spans: list[Span]) -> Array:
         """Evaluate an expression whose value is used only where a condition holds."""
         outer = self.used
-        if condition is not None and checked(expr):
+        if condition is not None and has_checks(expr):
             holds = _plain(self._value(condition, spans)).astype(bool)
             self.used = holds if outer is None else outer & holds
         value = self._value(expr, spans)

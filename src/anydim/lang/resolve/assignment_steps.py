@@ -12,7 +12,14 @@ from dataclasses import replace
 from anydim.base.dtypes import DType
 from anydim.lang.resolve import ranges
 from anydim.lang.resolve.expand import Expander
-from anydim.lang.resolve.extents import Work, axes_of, masked, range_error, solve, where_ranges
+from anydim.lang.resolve.extents import (
+    Work,
+    axes_of,
+    mask_uneven_ranges,
+    range_error,
+    solve,
+    where_ranges,
+)
 from anydim.lang.resolve.inbounds import Position, check_reads, settle
 from anydim.lang.resolve.ranges import Constraint, RangeProblem
 from anydim.lang.resolve.scope import Scope
@@ -31,7 +38,7 @@ from anydim.lang.tree import (
     Write,
 )
 from anydim.lang.tree.affine import affine, reads, rewrite
-from anydim.lang.tree.typing import TypeProblem, as_index, converted, identity, typed
+from anydim.lang.tree.typing import TypeProblem, as_index, convert_expression, identity, infer_types
 from anydim.sizes import Size
 
 
@@ -123,10 +130,10 @@ def steps_of(
     combine = assignment.combine
     try:
         _check_kind(work, dtype)
-        body = converted(work.body, work.tensors, dtype)
+        body = convert_expression(work.body, work.tensors, dtype)
         indices = tuple(as_index(index, work.tensors) for index in work.target_indices)
         outside = _outside(work, indices, dtype, first)
-        body = masked(work, body, outside)
+        body = mask_uneven_ranges(work, body, outside)
     except TypeProblem as problem:
         raise work.type_error(problem) from None
     check_reduction(work, combine if work.right or not assignment.initial else "", dtype)
@@ -146,7 +153,7 @@ def steps_of(
 
 def _check_kind(work: Work, dtype: DType) -> None:
     """Raise TypeProblem for numbers that a written parameter cannot hold."""
-    _, natural = typed(work.body, work.tensors)
+    _, natural = infer_types(work.body, work.tensors)
     if natural.is_float and not dtype.is_float:
         target = work.assignment.target
         problem = f"'{target}' holds {dtype}, but this value is {natural}"
@@ -169,7 +176,7 @@ def is_whole(work: Work, indices: tuple[Expr, ...]) -> bool:
         return False
     shape = work.tensors[work.assignment.target].shape
     box = work.binding.box
-    return all(ranges.proved(work.extents[n], "==", size, box) for n, size in zip(names, shape))
+    return all(ranges.is_proved(work.extents[n], "==", size, box) for n, size in zip(names, shape))
 
 
 def one_to_one(indices: tuple[Expr, ...], names: list[str]) -> bool:
@@ -252,4 +259,4 @@ def _disjoint(work: Work, index: Expr, written_index: Expr) -> bool:
     if read is None or written is None:
         return False
     (low, high, _), (first, last, _) = read, written
-    return ranges.proved(high, "<", first, box) or ranges.proved(low, ">", last, box)
+    return ranges.is_proved(high, "<", first, box) or ranges.is_proved(low, ">", last, box)

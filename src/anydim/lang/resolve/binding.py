@@ -59,7 +59,7 @@ class Binding:
     def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
         return self.definition.error(position, problem, hint)
 
-    def proved(self, left: Size, relation: str, right: Size | int) -> bool:
+    def is_proved(self, left: Size, relation: str, right: Size | int) -> bool:
         return prove(left, relation, right, self.box) is Truth.PROVED
 
     def guard(self, left: Size, relation: str, right: Size, message: str) -> None:

@@ -30,7 +30,7 @@ def _common_size(binding: Binding, ellipsis: str, operands: list[tuple[str, Size
     """The common size of several broadcast dimensions."""
     distinct: list[tuple[str, Size]] = []
     for tensor, size in operands:
-        if size.constant != 1 and not any(binding.proved(size, "==", s) for _, s in distinct):
+        if size.constant != 1 and not any(binding.is_proved(size, "==", s) for _, s in distinct):
             distinct.append((tensor, size))
     if not distinct:
         return as_size(1)
@@ -67,5 +67,5 @@ def _compatible(
         position = binding.definition.position
         raise binding.error(position, f"cannot broadcast {what}")
     condition = broadcast_distance(a, b, binding.box)
-    if not binding.proved(condition, "==", 0):
+    if not binding.is_proved(condition, "==", 0):
         binding.guard(condition, "==", as_size(0), f"can broadcast {what}")

@@ -12,7 +12,7 @@ from anydim.base.errors import LanguageError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
 from anydim.lang.resolve.binding import agree
-from anydim.lang.resolve.expand import decided
+from anydim.lang.resolve.expand import fold_decided_choices
 from anydim.lang.resolve.scope import Scope, new_name
 from anydim.lang.resolve.walker import Walker
 from anydim.lang.surface.operator_names import LIBRARY, settings_hint
@@ -36,9 +36,15 @@ from anydim.lang.tree import (
     Statement,
     TensorType,
 )
-from anydim.lang.tree.renaming import renamed
+from anydim.lang.tree.renaming import rename_steps
 from anydim.lang.tree.stepping import variables_of
-from anydim.lang.tree.typing import TypeProblem, converted, is_decided, settled, typed
+from anydim.lang.tree.typing import (
+    TypeProblem,
+    convert_expression,
+    infer_types,
+    is_decided,
+    settle_type,
+)
 from anydim.sizes import Box, Size
 
 MAX_STEPS = 2_000  # per definition, calls included
@@ -123,13 +129,15 @@ class Calls:
         sizes = {}
         for variable in variables_of(inner):
             sizes[variable] = Size.symbol(new_name(variable, scope.taken))
-        return [*steps, *renamed(inner, names, sizes), *copies]
+        return [*steps, *rename_steps(inner, names, sizes), *copies]
 
     def _arguments(self, item: Invoke, scope: Scope, walker: Walker) -> list[Argument]:
         callee, given = _callee(item, scope), item.call.arguments
         if not isinstance(callee, Definition):
             named = (term.name for term in given if isinstance(term, Name))
-            met = [settled(walker.tensors[name].dtype) for name in named if name in walker.tensors]
+            met = [
+                settle_type(walker.tensors[name].dtype) for name in named if name in walker.tensors
+            ]
             return [Argument(term, callee.name, met[-1] if met else None) for term in given]
         wanted = callee.parameters
         if len(given) != len(wanted):
@@ -211,7 +219,7 @@ def _is_decided(given: Argument, scope: Scope, walker: Walker) -> bool:
 def _argument_type(given: Argument, scope: Scope, walker: Walker) -> TensorType:
     if isinstance(given.term, Name) and given.term.name in walker.tensors:
         kind = walker.tensors[given.term.name]
-        return TensorType(settled(kind.dtype), kind.shape)
+        return TensorType(settle_type(kind.dtype), kind.shape)
     return _scalar(given, scope, walker)[0]
 
 
@@ -219,8 +227,8 @@ def _scalar(given: Argument, scope: Scope, walker: Walker) -> tuple[TensorType, 
     """A number passed where a callee takes a scalar, and its type."""
     work = walker.scalar(given.term, scope)
     try:
-        dtype = given.dtype or typed(work.body, walker.tensors)[1]
-        return TensorType(dtype, ()), converted(work.body, walker.tensors, dtype)
+        dtype = given.dtype or infer_types(work.body, walker.tensors)[1]
+        return TensorType(dtype, ()), convert_expression(work.body, walker.tensors, dtype)
     except TypeProblem as problem:
         raise work.type_error(problem) from None
 
@@ -238,7 +246,7 @@ def _fit(item: Invoke, scope: Scope, target: str, held: TensorType, given: Tenso
         raise scope.binding.error(item.position, problem, hint)
     for axis, (expected, actual) in enumerate(zip(held.shape, given.shape)):
         left, right = f"dimension {axis} of '{target}'", f"that of {what}"
-        if not scope.binding.proved(expected, "==", actual):
+        if not scope.binding.is_proved(expected, "==", actual):
             inner = (expected - actual).symbols - set(scope.outer.names)
             if inner:
                 problem = f"{left} is {expected}, but {right}, {actual}, differs between iterations"
@@ -262,7 +270,7 @@ def _setting(setting: Setting, callee: Definition | Operator, scope: Scope, walk
     if named and isinstance(setting.value, Name):
         known = scope.binding.dtypes.get(setting.value.name)
         return setting.value.name if known is None else known.name
-    value = decided(walker.scalar(setting.value, scope).body)
+    value = fold_decided_choices(walker.scalar(setting.value, scope).body)
     if isinstance(value, Literal):
         return value.value
     if isinstance(value, SizeTerm):

@@ -13,7 +13,7 @@ from anydim.base.components import components
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.lang.tree import TensorType
-from anydim.lang.tree.typing import OPEN, Inferred, TypeProblem, join, settled
+from anydim.lang.tree.typing import OPEN, Inferred, TypeProblem, join, settle_type
 from anydim.sizes import Size
 
 Types = Mapping[str, TensorType]
@@ -43,7 +43,7 @@ def element_types(sources: Mapping[str, Sequence[Source]], tensors: Types) -> di
             _grow(names, sources, types)
         else:
             found = join(_known_types(sources[names[0]], types))
-            types[names[0]] = TensorType(settled(found), _shape(names[0], types))
+            types[names[0]] = TensorType(settle_type(found), _shape(names[0], types))
     return types
 
 
@@ -55,7 +55,7 @@ def _grow(
         types[name] = Inferred(OPEN, _shape(name, types))
     _widen(names, sources, types)
     for name in names:  # literals decide an open type only now
-        types[name] = Inferred(settled(types[name].dtype), types[name].shape, literals=True)
+        types[name] = Inferred(settle_type(types[name].dtype), types[name].shape, literals=True)
     _widen(names, sources, types)
     for name in names:
         types[name] = TensorType(types[name].dtype, types[name].shape)

@@ -11,7 +11,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import count_of
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.resolve.binding import Binding, fold_sizes, spread_axes
-from anydim.lang.resolve.ranges import proved
+from anydim.lang.resolve.ranges import is_proved
 from anydim.lang.resolve.sized import with_sizes
 from anydim.lang.surface.operator_names import LIBRARY
 from anydim.lang.surface.syntax import (
@@ -212,7 +212,7 @@ class Expander:
 
     def whole_sizes(self, expr: Expr) -> Expr:
         """An integer expression in normal form, with integers as sizes."""
-        expr = rewrite(with_sizes(decided(expr), self.binding.box), _number_as_size)
+        expr = rewrite(with_sizes(fold_decided_choices(expr), self.binding.box), _number_as_size)
         form = affine(expr)
         if form is None:
             return expr
@@ -259,7 +259,7 @@ class Expander:
         index: Expr = Index(axis.name)
         if size.constant == 1 and axis.extent.constant != 1:
             index = SizeTerm(as_size(0))
-        elif not proved(size, "==", axis.extent, self.binding.box):
+        elif not is_proved(size, "==", axis.extent, self.binding.box):
             if size.constant is None and not _never_one(size, self.binding):
                 index = Apply("mul", (index, SizeTerm(condition(size, ">", 1).flag)))
         self.trusted.add((tensor, dimension, index))
@@ -295,7 +295,7 @@ def by_sizes(term: Term, binding: Binding) -> bool:
     )
 
 
-def decided(expr: Expr) -> Expr:
+def fold_decided_choices(expr: Expr) -> Expr:
     """Fold the choices in a position or a size that constants decide."""
 
     def change(part: Expr) -> Expr | None:

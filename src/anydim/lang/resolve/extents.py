@@ -17,7 +17,7 @@ from anydim.lang.surface.syntax import Assignment, CallTerm, Exists, Range
 from anydim.lang.tree import Apply, Axis, Expr, Index, Read, SizeTerm, TensorType
 from anydim.lang.tree.affine import normal_form, reads, rewrite
 from anydim.lang.tree.bounds_checks import inside
-from anydim.lang.tree.typing import TypeProblem, typed
+from anydim.lang.tree.typing import TypeProblem, infer_types
 from anydim.sizes import Size, product, simplify
 
 Clause = tuple[Range, Expr, Expr]  # a range and its ends
@@ -199,7 +199,7 @@ def range_error(work: Work, problem: RangeProblem) -> LanguageError:
     if meant is not None:
         return work.recurrence_error(meant)
     try:
-        typed(work.body, work.tensors)
+        infer_types(work.body, work.tensors)
     except TypeProblem as wrong:
         return work.type_error(wrong)
     name = next((n for n in work.expander.indices if f"'{n}'" in problem.text), "")
@@ -231,7 +231,7 @@ def _uneven_range(work: Work, clause: Range, low: Expr, high: Expr) -> None:
     if unknown:
         work.extents[clause.index] = ranges.waiting_for(unknown)
         return
-    if not ranges.proved(lowest, ">=", 0, ranges.running(work.extents.values(), box)):
+    if not ranges.is_proved(lowest, ">=", 0, ranges.running(work.extents.values(), box)):
         raise work.error(clause.position, f"the range of '{clause.index}' may start below 0")
     work.extents[clause.index] = ranges.not_negative(simplify(highest, box), box)
     index = Index(clause.index)
@@ -285,10 +285,10 @@ def axes_of(work: Work, names: list[str]) -> tuple[Axis, ...]:
     return tuple(Axis(name, work.extents[name]) for name in names)
 
 
-def masked(work: Work, body: Expr, outside: Expr) -> Expr:
+def mask_uneven_ranges(work: Work, body: Expr, outside: Expr) -> Expr:
     """The body where all uneven ranges run, and another value elsewhere."""
     condition: Expr | None = None
     for mask in work.masks:
-        mask, _ = typed(mask, work.tensors)
+        mask, _ = infer_types(mask, work.tensors)
         condition = mask if condition is None else Apply("and", (condition, mask))
     return body if condition is None else Apply("select", (condition, body, outside))

@@ -10,8 +10,8 @@ from anydim.base.records import dataclass
 from anydim.lang.resolve import ranges
 from anydim.lang.resolve.extents import Work, read_positions
 from anydim.lang.resolve.ranges import Constraint
-from anydim.lang.resolve.scope import LoopAround, hoisted, in_text, trips
-from anydim.lang.resolve.witness import escape, shown
+from anydim.lang.resolve.scope import LoopAround, hoist_size, in_text, trips
+from anydim.lang.resolve.witness import escape, format_values
 from anydim.lang.tree import Expr, Literal, Read, SizeTerm
 from anydim.lang.tree.bounds_checks import inside
 from anydim.sizes import Box, Size, simplify
@@ -70,8 +70,8 @@ def settle(work: Work, at: Position, status: str, span: tuple[Size, Size] | None
     if scope is not None and (scope.loops or scope.conditional):
         if status == ranges.OUTSIDE and not work.binding.by_call:
             raise _out_of_bounds(work, at, span)
-        low = hoisted(span[0], scope.loops, box, False)
-        high = hoisted(span[1], scope.loops, box, True)
+        low = hoist_size(span[0], scope.loops, box, False)
+        high = hoist_size(span[1], scope.loops, box, True)
         runs = [*work.extents.values(), *map(trips, scope.loops)]
         known = all(s is not None and s.symbols <= set(scope.outer.names) for s in runs)
         if scope.conditional or not known or low is None or high is None:
@@ -89,7 +89,7 @@ def settle(work: Work, at: Position, status: str, span: tuple[Size, Size] | None
 
 def _may_not_run(extents: Mapping[str, Size], box: Box) -> bool:
     """Whether some of these ranges may be empty."""
-    return not all(ranges.proved(extent, ">", 0, box) for extent in extents.values())
+    return not all(ranges.is_proved(extent, ">", 0, box) for extent in extents.values())
 
 
 def _trip_extents(loops: Sequence[LoopAround], box: Box) -> dict[str, Size]:
@@ -119,7 +119,9 @@ def _out_of_bounds(work: Work, at: Position, span: tuple[Size, Size]) -> Languag
     found = escape(at.index, at.size, work.extents, work.binding.box)
     loops = work.scope.loops if work.scope is not None else ()
     values = {} if found is None else in_text(found[0], loops)
-    witness = f": with {shown(values)} at {found[1]}" if found is not None and values else ""
+    witness = (
+        f": with {format_values(values)} at {found[1]}" if found is not None and values else ""
+    )
     hint = "give the index a range: where i in lo:hi"
     if isinstance(at.index, SizeTerm) and at.index.size == at.size and at.size.constant is None:
         hint = f"'{at.size}' is that size, not an index: use another name for the index"

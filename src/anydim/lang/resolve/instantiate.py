@@ -16,11 +16,11 @@ from typing import Any
 from anydim.base.errors import LanguageError, UserError
 from anydim.lang.resolve.binding import Binding, bind
 from anydim.lang.resolve.broadcast import broadcast
-from anydim.lang.resolve.ordered import ordered
+from anydim.lang.resolve.ordered import order_definition
 from anydim.lang.resolve.roles import needs_order
 from anydim.lang.resolve.scope import new_name
 from anydim.lang.resolve.statement import expand_statement
-from anydim.lang.resolve.widening import widened
+from anydim.lang.resolve.widening import widen_group
 from anydim.lang.surface.syntax import Assignment, Definition, Name, Parameter, Spread
 from anydim.lang.tree import Group, Tensor, TensorType
 from anydim.sizes import Box, Dim, Size
@@ -102,8 +102,8 @@ def _instantiate(
     broadcast(binding)
     if needs_order(definition, binding):
         callees = partial(_instantiate, made, by_call)
-        return widened(ordered(binding, tuple(types), callees, made))
-    return widened(_group_without_order(binding, types))
+        return widen_group(order_definition(binding, tuple(types), callees, made))
+    return widen_group(_group_without_order(binding, types))
 
 
 def _group_without_order(binding: Binding, types: Sequence[TensorType]) -> Group:

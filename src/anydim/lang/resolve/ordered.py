@@ -21,19 +21,19 @@ from anydim.lang.resolve.recurrence import reversed_loop
 from anydim.lang.resolve.roles import Role, accumulates, roles_of
 from anydim.lang.resolve.scope import LoopAround, Scope, in_text
 from anydim.lang.resolve.shaping import shapes_of
-from anydim.lang.resolve.straight import straightened
+from anydim.lang.resolve.straight import straighten
 from anydim.lang.resolve.walker import Walker
 from anydim.lang.resolve.witness import early_read
-from anydim.lang.resolve.written import assumed, first_unwritten
+from anydim.lang.resolve.written import assume_guards, first_unwritten
 from anydim.lang.surface.syntax import Assignment, Invoke, Item, parts
 from anydim.lang.tree import Axis, Group, Index, OrderedStep, Read, Statement, Tensor, TensorType
 from anydim.lang.tree.affine import reads
-from anydim.lang.tree.renaming import renamed
-from anydim.lang.tree.stepping import all_steps, expressions_of, written
+from anydim.lang.tree.renaming import rename_steps
+from anydim.lang.tree.stepping import all_steps, expressions_of, written_tensors
 from anydim.lang.tree.typing import OPEN, identity
 
 
-def ordered(
+def order_definition(
     binding: Binding, types: tuple[TensorType, ...], instantiate: Instantiate,
     made: dict[Any, Group | UserError],
 ) -> Group:  # fmt: skip
@@ -51,7 +51,7 @@ def ordered(
     steps = maker.block(definition.statements, scope)
     _check_sizes(maker, binding)
     copies = {p.name: calls.fresh(p.name) for p in definition.parameters if p.name in roles}
-    steps = (*_copy_written_parameters(copies, binding), *maker.renamed(steps, copies))
+    steps = (*_copy_written_parameters(copies, binding), *maker.rename_copies(steps, copies))
     results = [copies.get(name, name) for name in definition.results]
     inputs = tuple(Tensor(p.name, kind) for p, kind in zip(definition.parameters, types))
     kinds = dict(maker.tensors)
@@ -68,14 +68,14 @@ def ordered(
     _check_written(group, maker, binding)
     known = tuple(tensor for tensor in group.temporaries if tensor.type.dtype != OPEN)
     group = replace(group, steps=(*_empty(group), *group.steps), temporaries=known)
-    return straightened(group, binding.box, calls.fresh)
+    return straighten(group, binding.box, calls.fresh)
 
 
 def _empty(group: Group) -> Iterator[OrderedStep]:
     """Yield statements for empty tensors that are results or read, and that no step writes since
     the loops that would write them never run."""
     used = {read.tensor for _, expr in expressions_of(group.steps) for read in reads(expr)}
-    made = written(group.steps)
+    made = written_tensors(group.steps)
     for tensor in (*group.outputs, *group.temporaries):
         if tensor.name not in made and (tensor in group.outputs or tensor.name in used):
             shape = tensor.type.shape
@@ -85,7 +85,7 @@ def _empty(group: Group) -> Iterator[OrderedStep]:
 
 def _check_written(group: Group, maker: Maker, binding: Binding) -> None:
     """Raise LanguageError where an element may be read, or returned, before it is written."""
-    box = assumed(binding.box, group.guards)
+    box = assume_guards(binding.box, group.guards)
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     given = {tensor.name for tensor in group.inputs}
     results = [tensor.name for tensor in group.outputs]
@@ -190,11 +190,11 @@ class Maker(Walker):
             self.sources[id(step)] = step, source
         return steps
 
-    def renamed(
+    def rename_copies(
         self, steps: Sequence[OrderedStep], copies: Mapping[str, str]
     ) -> tuple[OrderedStep, ...]:
         """Replace the parameters that are written by their copies."""
-        new = renamed(steps, copies)
+        new = rename_steps(steps, copies)
         for before, after in zip(all_steps(steps), all_steps(new)):
             if id(before) in self.sources:
                 self.sources[id(after)] = after, self.sources[id(before)][1]

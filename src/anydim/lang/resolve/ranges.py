@@ -46,7 +46,7 @@ class Constraint:
         return f"the read of '{self.tensor}' in dimension {self.axis}"
 
 
-def proved(left: Size, relation: str, right: Size | int, box: Box) -> bool:
+def is_proved(left: Size, relation: str, right: Size | int, box: Box) -> bool:
     """Whether a relation holds all over the box."""
     return prove(left, relation, right, box) is Truth.PROVED
 
@@ -90,7 +90,7 @@ def constraint(position: Expr, size: Size, tensor: str, axis: int, box: Box) -> 
     """
     if isinstance(position, Apply) and position.function == "floordiv":
         divisor = affine(position.arguments[1])
-        if divisor is None or divisor.terms or not proved(divisor.constant, ">", 0, box):
+        if divisor is None or divisor.terms or not is_proved(divisor.constant, ">", 0, box):
             return None
         return constraint(position.arguments[0], size * divisor.constant, tensor, axis, box)
     form = affine(position)
@@ -198,9 +198,9 @@ def _index_bound(
     if span is None:
         return None
     low, high = span
-    if proved(own, ">", 0, box):
+    if is_proved(own, ">", 0, box):
         return _Bound(-(low // own), (item.size - 1 - high + own) // own)
-    if proved(own, "<", 0, box):
+    if is_proved(own, "<", 0, box):
         back = -own
         return _Bound(-((item.size - 1 - high) // back), low // back + 1)
     return None
@@ -208,9 +208,9 @@ def _index_bound(
 
 def _intersect(name: str, bounds: list[_Bound], box: Box) -> Size:
     lows = [simplify(bound.low, box) for bound in bounds]
-    starts_at_zero = any(proved(low, "==", 0, box) for low in lows)
-    if not starts_at_zero or not all(proved(low, "<=", 0, box) for low in lows):
-        wrong = dict.fromkeys(str(low) for low in lows if not proved(low, "==", 0, box))
+    starts_at_zero = any(is_proved(low, "==", 0, box) for low in lows)
+    if not starts_at_zero or not all(is_proved(low, "<=", 0, box) for low in lows):
+        wrong = dict.fromkeys(str(low) for low in lows if not is_proved(low, "==", 0, box))
         raise RangeProblem(
             f"the reads give '{name}' a range from {' and '.join(wrong)}, not from 0",
             f"add: where {name} in 0:..., or shift the index",
@@ -226,7 +226,7 @@ def smallest_extent(sizes: list[Size], box: Box) -> Size:
 
 def not_negative(size: Size, box: Box) -> Size:
     """An extent: the size itself, or 0 where it may be negative."""
-    if proved(size, ">=", 0, box):
+    if is_proved(size, ">=", 0, box):
         return size
     return simplify(maximum(0, size), box)
 
@@ -242,9 +242,9 @@ def affine_range(form: Affine, extents: Mapping[str, Size], box: Box) -> tuple[S
     low = high = form.constant
     for name, coefficient in form.terms:
         last = coefficient * (extents[name] - 1)
-        if proved(coefficient, ">=", 0, box):
+        if is_proved(coefficient, ">=", 0, box):
             high = high + last
-        elif proved(coefficient, "<=", 0, box):
+        elif is_proved(coefficient, "<=", 0, box):
             low = low + last
         else:
             return None
@@ -279,9 +279,9 @@ def _mod_range(
     part: tuple[Size, Size, bool], divisor: Size, box: Box
 ) -> tuple[Size, Size, bool] | None:
     low, high, exact = part
-    if not proved(divisor, ">", 0, box):
+    if not is_proved(divisor, ">", 0, box):
         return None
-    if proved(low, ">=", 0, box) and proved(high, "<", divisor, box):
+    if is_proved(low, ">=", 0, box) and is_proved(high, "<", divisor, box):
         return low, high, exact
     return as_size(0), divisor - 1, False
 
@@ -295,9 +295,9 @@ def _combine_ranges(
         return lows[0] + lows[1], highs[0] + highs[1], False
     if function == "sub":
         return lows[0] - highs[1], highs[0] - lows[1], False
-    if function == "mul" and lows[1] == highs[1] and proved(lows[1], ">=", 0, box):
+    if function == "mul" and lows[1] == highs[1] and is_proved(lows[1], ">=", 0, box):
         return lows[0] * lows[1], highs[0] * lows[1], parts[0][2]
-    if function == "floordiv" and lows[1] == highs[1] and proved(lows[1], ">", 0, box):
+    if function == "floordiv" and lows[1] == highs[1] and is_proved(lows[1], ">", 0, box):
         return lows[0] // lows[1], highs[0] // lows[1], parts[0][2]
     if function == "min":
         return minimum(*lows), minimum(*highs), False
@@ -331,9 +331,9 @@ def span_status(
 ) -> tuple[str, tuple[Size, Size] | None]:
     """Whether the bounds low and high of a position are in 0:size while all ranges run."""
     active = running(extents.values(), box)
-    if proved(low, ">=", 0, active) and proved(high, "<", size, active):
+    if is_proved(low, ">=", 0, active) and is_proved(high, "<", size, active):
         return INSIDE, None
-    if any(proved(extent, "<=", 0, box) for extent in extents.values()):
+    if any(is_proved(extent, "<=", 0, box) for extent in extents.values()):
         return INSIDE, None  # no element is read
     refuted = Truth.REFUTED
     if refuted in (prove(low, ">=", 0, active), prove(high, "<", size, active)):
@@ -346,12 +346,12 @@ def read_guards(
 ) -> list[Guard]:
     """Guards that keep low:high inside 0:size wherever all ranges run."""
     active = running(extents.values(), box)
-    may_stop = [e for e in extents.values() if not proved(e, ">", 0, box)]
+    may_stop = [e for e in extents.values() if not is_proved(e, ">", 0, box)]
     runs = minimum(1, *may_stop) if may_stop else as_size(1)
     guards = []
-    if not proved(low, ">=", 0, active):
+    if not is_proved(low, ">=", 0, active):
         guards.append(Guard(-low * runs, "<=", as_size(0), message))
-    if not proved(high, "<", size, active):
+    if not is_proved(high, "<", size, active):
         guards.append(Guard((high - size + 1) * runs, "<=", as_size(0), message))
     return guards
 

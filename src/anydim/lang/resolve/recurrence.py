@@ -25,7 +25,7 @@ from anydim.lang.surface.syntax import (
     Range,
     Spread,
     Term,
-    changed,
+    rewrite_term,
     walk,
 )
 
@@ -56,7 +56,7 @@ class Recurrence:
             clause for clause in self.assignment.where
             if not isinstance(clause, Range) or clause.index != self.variable
         )  # fmt: skip
-        value = changed(self.assignment.value, self._guard_reads)
+        value = rewrite_term(self.assignment.value, self._guard_reads)
         inner = print_assignment(replace(self.assignment, value=value, where=where))
         for term in walk(value):
             if isinstance(term, CallTerm) and term.name == self.read.name and term is not value:

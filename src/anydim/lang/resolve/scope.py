@@ -71,11 +71,11 @@ class Scope:
     def box(self) -> Box:
         return self.binding.box
 
-    def copied(self) -> Scope:
+    def copy(self) -> Scope:
         """A copy with its own set of taken names."""
         return replace(self, taken=set(self.taken))
 
-    def entered(
+    def enter_loop(
         self, name: str, low: Size, high: Size | None, step: int
     ) -> tuple[Scope, str, Size]:
         """The scope of a loop's body, the loop's variable, and its base.
@@ -186,7 +186,7 @@ def _relation(function: str, left: Size, right: Size, box: Box) -> list[Size]:
 # ---- over all iterations -------------------------------------------------------------------------
 
 
-def hoisted(size: Size, loops: Sequence[LoopAround], box: Box, at_maximum: bool) -> Size | None:
+def hoist_size(size: Size, loops: Sequence[LoopAround], box: Box, at_maximum: bool) -> Size | None:
     """The maximum (or minimum) of a size over all iterations; None when it is unknown.
 
     Exact where all of these loops run and their ranges do not depend on each other.

@@ -26,7 +26,7 @@ from anydim.lang.resolve.element_types import Source, Types, element_types
 from anydim.lang.resolve.extents import Work
 from anydim.lang.resolve.ranges import UNKNOWN, is_known, unknown_in
 from anydim.lang.resolve.roles import Role, accumulates, names_in, tensors_named
-from anydim.lang.resolve.scope import Scope, hoisted, with_facts
+from anydim.lang.resolve.scope import Scope, hoist_size, with_facts
 from anydim.lang.resolve.walker import Walker
 from anydim.lang.surface.syntax import (
     Assignment,
@@ -63,12 +63,12 @@ def shapes_of(
 
     def surveyed(types: Mapping[str, TensorType], ignored: Collection[str] = ()) -> Surveyor:
         surveyor = Surveyor(roles, dict(types), calls, frozenset(ignored))
-        surveyor.block(block, scope.copied())
+        surveyor.block(block, scope.copy())
         return surveyor
 
     while True:
         surveyor = surveyed(types)
-        found = surveyor.concluded(scope)
+        found = surveyor.conclude(scope)
         if found == types:
             later = (_fixed_point(names, types, surveyed, scope) for names in surveyor.cycles())
             found = next((new for new in later if new != types), types)
@@ -89,9 +89,9 @@ def _fixed_point(
     They start as the largest that all known constraints allow, and shrink until all reads of these
     tensors are in bounds. Without a fixed point they stay the largest, and the reads are errors.
     """
-    largest = types = surveyed(types, names).concluded(scope, names)
+    largest = types = surveyed(types, names).conclude(scope, names)
     for _ in range(ROUNDS_EACH * len(names)):
-        found = surveyed(types, ()).concluded(scope, names)
+        found = surveyed(types, ()).conclude(scope, names)
         if found == types:
             return types
         types = found
@@ -184,7 +184,7 @@ class Surveyor(Walker):
         unknown = unknown_in(*extents, *(() if span is None else span[:2]))
         if unknown:
             return unknown - self.ignored
-        high = None if span is None else hoisted(span[1], scope.loops, scope.box, True)
+        high = None if span is None else hoist_size(span[1], scope.loops, scope.box, True)
         return BY_DATA if high is None else high + 1
 
     def _known_cover(self, size: Size) -> Cover:
@@ -197,7 +197,7 @@ class Surveyor(Walker):
 
     # ---- what a round says ---------------------------------------------------------------------
 
-    def concluded(self, scope: Scope, only: Collection[str] = ()) -> dict[str, TensorType]:
+    def conclude(self, scope: Scope, only: Collection[str] = ()) -> dict[str, TensorType]:
         """The types updated by this round; of sizes that are known, `only` these change."""
         sources = self._sources()
         known = dict(self.tensors)
@@ -226,7 +226,7 @@ class Surveyor(Walker):
             if target not in types:
                 types[target] = replace(_open_shape(target, len(shape)), dtype=found[target].dtype)
             if len(types[target].shape) == len(shape):
-                tops = [hoisted(size, scope.loops, scope.box, True) for size in shape]
+                tops = [hoist_size(size, scope.loops, scope.box, True) for size in shape]
                 covers: list[Cover] = [BY_DATA if top is None else top for top in tops]
                 self.covers.setdefault(target, []).append(covers)
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from anydim.base.dtypes import DType, boolean
 from anydim.lang.resolve.binding import Binding
 from anydim.lang.resolve.expand import Expander
-from anydim.lang.resolve.extents import Work, axes_of, infer, masked, where_ranges
+from anydim.lang.resolve.extents import Work, axes_of, infer, mask_uneven_ranges, where_ranges
 from anydim.lang.resolve.inbounds import check_reads
 from anydim.lang.surface.syntax import Assignment, Name, Spread
 from anydim.lang.tree import Statement, TensorType
-from anydim.lang.tree.typing import TypeProblem, identity, typed
+from anydim.lang.tree.typing import TypeProblem, identity, infer_types
 
 
 def expand_statement(
@@ -43,9 +43,9 @@ def _left_indices(assignment: Assignment, expander: Expander) -> list[str]:
 def _finish(work: Work) -> tuple[Statement, DType]:
     assignment = work.assignment
     try:
-        body, dtype = typed(work.body, work.tensors)
+        body, dtype = infer_types(work.body, work.tensors)
         if work.masks:
-            body = masked(work, body, identity(assignment.combine or "add", dtype))
+            body = mask_uneven_ranges(work, body, identity(assignment.combine or "add", dtype))
     except TypeProblem as problem:
         raise work.type_error(problem) from None
     right = work.right

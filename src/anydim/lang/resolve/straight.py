@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 
 from anydim.base.records import dataclass
-from anydim.lang.resolve.ranges import proved
+from anydim.lang.resolve.ranges import is_proved
 from anydim.lang.tree import Apply, Axis, Expr, Group, Index, Read, Statement, Tensor, Write
 from anydim.lang.tree.affine import reads, rewrite
 from anydim.sizes import Box
 
 
-def straightened(group: Group, box: Box, fresh_name: Callable[[str], str]) -> Group:
+def straighten(group: Group, box: Box, fresh_name: Callable[[str], str]) -> Group:
     """A group with statements equivalent to its steps; the same group if it needs an order."""
     steps = [step for step in group.steps if isinstance(step, (Statement, Write))]
     if len(steps) < len(group.steps) or not all(_is_whole(s, group, box) for s in steps):
@@ -113,4 +113,4 @@ def _is_whole(step: Statement | Write, group: Group, box: Box) -> bool:
         return False
     extents = {axis.name: axis.extent for axis in step.axes}
     shape = group.type_of(step.target).shape
-    return all(proved(extents[name], "==", size, box) for name, size in zip(names, shape))
+    return all(is_proved(extents[name], "==", size, box) for name, size in zip(names, shape))

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from anydim.base.dtypes import boolean
 from anydim.base.records import dataclass
-from anydim.lang.resolve.expand import Expander, by_sizes, decided
+from anydim.lang.resolve.expand import Expander, by_sizes, fold_decided_choices
 from anydim.lang.resolve.extents import Work
 from anydim.lang.resolve.inbounds import check_reads
-from anydim.lang.resolve.ranges import proved, unknown_in
+from anydim.lang.resolve.ranges import is_proved, unknown_in
 from anydim.lang.resolve.roles import Role
 from anydim.lang.resolve.scope import Scope
 from anydim.lang.surface.syntax import (
@@ -23,7 +23,7 @@ from anydim.lang.surface.syntax import (
     Term,
 )
 from anydim.lang.tree import Apply, Branch, Expr, Literal, Loop, OrderedStep, SizeTerm, TensorType
-from anydim.lang.tree.typing import TypeProblem, as_index, converted
+from anydim.lang.tree.typing import TypeProblem, as_index, convert_expression
 from anydim.sizes import Size, as_size
 
 
@@ -91,9 +91,9 @@ class Walker(ABC):
         if low is None:
             low = as_size(0)
             start, stop = _not_below_zero(start, stop, step)
-        if high is not None and proved(high, "<=", low, scope.box) and not self.surveys:
+        if high is not None and is_proved(high, "<=", low, scope.box) and not self.surveys:
             return []
-        inner, variable, base = scope.entered(loop.variable, low, high, step)
+        inner, variable, base = scope.enter_loop(loop.variable, low, high, step)
         body = self.block(loop.body, inner)
         start, stop = (_less(end, base) for end in (start, stop))
         return [Loop(variable, start, stop, step, body)] if body else []
@@ -123,9 +123,9 @@ class Walker(ABC):
 
     def _branch(self, branch: BranchBlock, scope: Scope) -> list[OrderedStep]:
         work = self.scalar(branch.condition, scope)
-        plain = decided(work.body)
+        plain = fold_decided_choices(work.body)
         try:
-            condition = converted(plain, self.tensors, boolean)
+            condition = convert_expression(plain, self.tensors, boolean)
         except TypeProblem as problem:
             if not self.surveys:
                 raise work.type_error(problem) from None

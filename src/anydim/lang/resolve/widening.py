@@ -41,7 +41,7 @@ _ADDING = frozenset(("add", "mul"))  # reductions that round
 _SEVERAL = 2  # at this many roundings it is computed in float32
 
 
-def widened(group: Group) -> Group:
+def widen_group(group: Group) -> Group:
     """The group with its 16-bit arithmetic in float32; the same object if it has none."""
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     if not any(kind.dtype in NARROW for kind in types.values()):

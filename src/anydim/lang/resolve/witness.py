@@ -12,7 +12,7 @@ import numpy
 
 from anydim.base.errors import AnydimError
 from anydim.base.records import dataclass
-from anydim.lang.meaning.evaluate import check_guards, filled, runner
+from anydim.lang.meaning.evaluate import allocate_zeros, check_guards, runner
 from anydim.lang.meaning.steps import StepRunner
 from anydim.lang.resolve.written_parts import bare
 from anydim.lang.tree import Axis, Expr, Group, OrderedStep, Read, Statement, Write
@@ -29,7 +29,7 @@ MAX_RUNS = 60
 Sizes = dict[str, int]
 
 
-def shown(values: Mapping[str, int]) -> str:
+def format_values(values: Mapping[str, int]) -> str:
     """Format values, such as `N = 3, t = 0`."""
     return ", ".join(f"{name} = {value}" for name, value in values.items())
 
@@ -103,7 +103,7 @@ class Early:
     def text(self) -> str:
         """Text such as `at T = 1, t = 0, h(1, 0) is read before it is written`."""
         element = f"{self.tensor}({', '.join(map(str, self.at))})" if self.at else self.tensor
-        where = shown({**self.sizes, **self.indices})
+        where = format_values({**self.sizes, **self.indices})
         if self.read is None:
             what = "is never written"
         else:
@@ -139,7 +139,7 @@ def early_read(group: Group, box: Box) -> Early | None:
 
 def _watch(group: Group, sizes: Sizes, iterations: list[int]) -> None:
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
-    values = filled(types, sizes)
+    values = allocate_zeros(types, sizes)
     masks = {name: numpy.zeros(value.shape, bool) for name, value in values.items()}
     for tensor in group.inputs:
         masks[tensor.name][...] = True

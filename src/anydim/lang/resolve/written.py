@@ -16,8 +16,8 @@ from anydim.lang.resolve.written_parts import (
     Range,
     Span,
     bare,
-    covered,
-    merged,
+    is_covered,
+    merge_parts,
     over,
     parts_of,
     range_of,
@@ -62,17 +62,17 @@ def first_unwritten(
     found = next(checker.steps(steps, {}, box, 0), None)
     if found is not None:
         return found
-    parts = _with({}, merged(parts_of(steps, box)))
+    parts = _with({}, merge_parts(parts_of(steps, box)))
     for name in outputs:
         shape = types[name].shape
         whole = Part(name, tuple((as_size(0), size) for size in shape))
         mine = parts.get(name, [])
-        if name not in checker.given and not covered(whole, mine, _running(shape, box)):
+        if name not in checker.given and not is_covered(whole, mine, _running(shape, box)):
             return Unwritten(name)
     return None
 
 
-def assumed(box: Box, guards: Iterable[Guard]) -> Box:
+def assume_guards(box: Box, guards: Iterable[Guard]) -> Box:
     """The part of a box where guards hold, as they do whenever a program runs."""
     facts = []
     for guard in guards:
@@ -139,7 +139,7 @@ class _Checker:
     def _loop(self, loop: Loop, done: Parts, box: Box, depth: int) -> Iterator[Unwritten]:
         iterations = range_of(loop)
         inner = iterations.body_box(box)
-        body = merged(parts_of(loop.body, inner))
+        body = merge_parts(parts_of(loop.body, inner))
         symbol = Size.symbol(iterations.variable)
         earlier = _before(body, iterations, symbol, inner)
         if iterations.first is None or depth >= DEEPEST_CASES:
@@ -168,7 +168,7 @@ class _Checker:
             if read.tensor in self.given or self._is_just(read, extents, parts, box):
                 continue
             running = running or _running(extents.values(), box)
-            if not covered(self._part(read, extents, running), parts, running):
+            if not is_covered(self._part(read, extents, running), parts, running):
                 yield Unwritten(read.tensor, step, read)
 
     def _is_just(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from anydim.base.records import dataclass
-from anydim.lang.resolve.ranges import proved
+from anydim.lang.resolve.ranges import is_proved
 from anydim.lang.resolve.scope import exact_facts, with_facts
 from anydim.lang.tree import Apply, Branch, Expr, Loop, OrderedStep, SizeTerm, Statement, Write
 from anydim.lang.tree.affine import affine
@@ -99,7 +99,7 @@ def _parts(step: OrderedStep, box: Box) -> list[Part]:
     inner = iterations.body_box(box)
     if iterations.high is None:
         return []
-    inside = merged(parts_of(step.body, inner))
+    inside = merge_parts(parts_of(step.body, inner))
     return over(inside, iterations, iterations.low, iterations.high, inner)
 
 
@@ -194,7 +194,7 @@ def _swept(span: Span, iterations: Range, low: Size, high: Size, box: Box) -> Sp
     factor, other = (split[0].get(name, as_size(0)).constant for split in ends if split is not None)
     if not factor or factor != other:
         return None
-    if not proved(span[1] - span[0], ">=", abs(factor * iterations.step), box):
+    if not is_proved(span[1] - span[0], ">=", abs(factor * iterations.step), box):
         return None
     start, stop = ends[0][1], ends[1][1]
     if factor > 0:
@@ -216,7 +216,7 @@ def _comb_of(span: Span, iterations: Range, low: Size, high: Size) -> tuple[int,
     return None if stride < 2 else (stride, (start, start + stride * count))
 
 
-def filled(parts: Sequence[Part]) -> list[Part]:
+def fill_combs(parts: Sequence[Part]) -> list[Part]:
     """The parts that are not combs, plus the intervals that combs fill together."""
     found = [single for part in parts for single in _single(part)]
     groups: dict[object, list[Part]] = {}
@@ -258,7 +258,7 @@ def _merge_combs(combs: Sequence[Part]) -> Iterator[Part]:
         yield replace(combs[0], spans=(*before, (low, high), *after), comb=None)
 
 
-def merged(parts: Sequence[Part]) -> list[Part]:
+def merge_parts(parts: Sequence[Part]) -> list[Part]:
     """Merge adjacent parts."""
     found: dict[str, list[Part]] = {}
     for part in dict.fromkeys(parts):
@@ -291,20 +291,20 @@ def _join_parts(left: Part, right: Part) -> Part | None:
 # ---- coverage ----------------------------------------------------------------------------------
 
 
-def covered(wanted: Part, parts: Sequence[Part], box: Box, pieces: int = MAX_PIECES) -> bool:
+def is_covered(wanted: Part, parts: Sequence[Part], box: Box, pieces: int = MAX_PIECES) -> bool:
     """Whether a part is proved to be covered by others of its tensor; incomplete."""
-    parts = filled(parts)
+    parts = fill_combs(parts)
     if any(part.spans == wanted.spans and not part.facts for part in parts):
         return True
-    if any(proved(low, ">=", high, box) for low, high in wanted.spans):
+    if any(is_proved(low, ">=", high, box) for low, high in wanted.spans):
         return True
-    usable = [p for p in parts if all(proved(fact, ">=", 0, box) for fact in p.facts)]
+    usable = [p for p in parts if all(is_proved(fact, ">=", 0, box) for fact in p.facts)]
     for number, part in enumerate(usable):
         rest = _rest(wanted, part, box)
         if rest is None:
             continue
         others = usable[:number] + usable[number + 1 :]
-        if all(pieces > 0 and covered(piece, others, box, pieces - 1) for piece in rest):
+        if all(pieces > 0 and is_covered(piece, others, box, pieces - 1) for piece in rest):
             return True
     return False
 
@@ -313,7 +313,7 @@ def _rest(wanted: Part, part: Part, box: Box) -> list[Part] | None:
     """The remainder of a part along one dimension; None when more than one dimension remains."""
     open_axes = []
     for axis, ((low, high), (start, stop)) in enumerate(zip(wanted.spans, part.spans)):
-        if not (proved(start, "<=", low, box) and proved(stop, ">=", high, box)):
+        if not (is_proved(start, "<=", low, box) and is_proved(stop, ">=", high, box)):
             open_axes.append(axis)
     if len(open_axes) > 1:
         return None
@@ -322,9 +322,9 @@ def _rest(wanted: Part, part: Part, box: Box) -> list[Part] | None:
     (axis,) = open_axes
     (low, high), (start, stop) = wanted.spans[axis], part.spans[axis]
     ends = []
-    if not proved(start, "<=", low, box):
+    if not is_proved(start, "<=", low, box):
         ends.append((low, simplify(minimum(high, start), box)))
-    if not proved(stop, ">=", high, box):
+    if not is_proved(stop, ">=", high, box):
         ends.append((simplify(maximum(low, stop), box), high))
     before, after = wanted.spans[:axis], wanted.spans[axis + 1 :]
     return [replace(wanted, spans=(*before, end, *after)) for end in ends]

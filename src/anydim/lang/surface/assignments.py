@@ -16,7 +16,7 @@ from anydim.lang.surface.syntax import (
     Problem,
     Range,
     Term,
-    changed,
+    rewrite_term,
     walk,
 )
 from anydim.lang.surface.terms import check_depth, check_not_reserved, combination
@@ -60,7 +60,7 @@ def _substitute(
         sizes = {name: len(walk(named)) for name, named in meant.items()}
         if sum(sizes.get(name, 1) for name in names) > LARGEST:
             raise Problem(term.position, "the expression is too large", "give parts of it names")
-        return changed(term, lambda t: meant.get(t.name, t) if isinstance(t, Name) else t)
+        return rewrite_term(term, lambda t: meant.get(t.name, t) if isinstance(t, Name) else t)
 
     for clause in given:
         if clause.name in meant:

@@ -8,7 +8,7 @@ from anydim.base.errors import LanguageError
 from anydim.base.text import article, count_of, quote_list, suggestion
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.surface.hints import BEYOND, OVER_INDICES
-from anydim.lang.surface.names import Names, rank_of, unassigned
+from anydim.lang.surface.names import Names, case_without_assignment, rank_of
 from anydim.lang.surface.operator_names import DATA_SIZED, LIBRARY
 from anydim.lang.surface.patterns import Bound
 from anydim.lang.surface.row_calls import check_row_call, is_row
@@ -73,7 +73,7 @@ def check(
             hint = hint or suggestion(result, written) or f"add a statement: {result}(...) = ..."
             raise names.error(definition.position, f"no statement assigns result '{result}'", hint)
         known = result in names.tensors or result in names.structures
-        case = None if known else unassigned(definition.statements, result)
+        case = None if known else case_without_assignment(definition.statements, result)
         if case is not None:
             hint = f"add a statement: {result}(...) = ..., here or after the match"
             raise names.error(case.position, f"the case does not assign result '{result}'", hint)

@@ -141,9 +141,9 @@ def _add_structure_types(definition: Definition, types: Types, values: Values) -
     canonical names."""
     return replace(
         definition,
-        parameters=tuple(map(types.linked, definition.parameters)),
-        types=types.reached(definition.parameters),
-        statements=values.typed(definition.statements),
+        parameters=tuple(map(types.link_parameter, definition.parameters)),
+        types=types.reachable_types(definition.parameters),
+        statements=values.add_types(definition.statements),
         result_types=tuple(map(_type_name, values.results)) if any(values.results) else (),
     )
 

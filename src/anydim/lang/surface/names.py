@@ -150,7 +150,7 @@ def rank_of(indices: tuple[Term, ...]) -> int | None:
     return None if any(isinstance(i, Spread) for i in indices) else len(indices)
 
 
-def unassigned(block: tuple[Item, ...], name: str) -> Case | None:
+def case_without_assignment(block: tuple[Item, ...], name: str) -> Case | None:
     """A case without an assignment of a tensor that is not assigned outside of its match."""
     cases: list[Case] = []
     for item in block:
@@ -160,7 +160,7 @@ def unassigned(block: tuple[Item, ...], name: str) -> Case | None:
             return None
     for case in cases:
         if any(isinstance(inner, MatchBlock) for inner in case.body):
-            found = unassigned(case.body, name)
+            found = case_without_assignment(case.body, name)
         else:
             found = None if name in targets(case.body) else case
         if found is not None:

@@ -94,13 +94,13 @@ class Types:
                 found.update(sizes_of(replace(part, arguments=())))
         return sizes - counts
 
-    def reached(self, kinds: Sequence[Parameter]) -> tuple[StructureType, ...]:
+    def reachable_types(self, kinds: Sequence[Parameter]) -> tuple[StructureType, ...]:
         """The instances that some types reach, as types without parameters."""
         return tuple(
             StructureType(
                 name,
                 tuple(
-                    replace(each, fields=tuple(map(self.linked, each.fields)))
+                    replace(each, fields=tuple(map(self.link_parameter, each.fields)))
                     for each in self.constructors(kind)
                 ),
                 (),
@@ -109,7 +109,7 @@ class Types:
             for name, kind in self.instances(kinds).items()
         )
 
-    def linked(self, parameter: Parameter) -> Parameter:
+    def link_parameter(self, parameter: Parameter) -> Parameter:
         """A parameter or a field with the canonical name of its type."""
         if not self.is_structure(parameter):
             return parameter

@@ -44,7 +44,7 @@ class Values:
     kinds: dict[tuple[int, str], Parameter] = field(default_factory=dict)
     results: Results = ()
 
-    def typed(self, block: tuple[Item, ...]) -> tuple[Item, ...]:
+    def add_types(self, block: tuple[Item, ...]) -> tuple[Item, ...]:
         """A block whose new nodes have types."""
         made: list[Item] = []
         for item in block:
@@ -52,10 +52,10 @@ class Values:
                 kind = self.kinds[item.position, item.targets[0]]
                 item = replace(item, type=print_type_name(kind))
             elif isinstance(item, BranchBlock):
-                then, otherwise = self.typed(item.then), self.typed(item.otherwise)
+                then, otherwise = self.add_types(item.then), self.add_types(item.otherwise)
                 item = replace(item, then=then, otherwise=otherwise)
             elif isinstance(item, MatchBlock):
-                cases = (replace(case, body=self.typed(case.body)) for case in item.cases)
+                cases = (replace(case, body=self.add_types(case.body)) for case in item.cases)
                 item = replace(item, cases=tuple(cases))
             made.append(item)
         return tuple(made)

@@ -432,20 +432,20 @@ def walk(term: Term) -> list[Term]:
     return found
 
 
-def changed(term: Term, change: Callable[[Term], Term]) -> Term:
+def rewrite_term(term: Term, change: Callable[[Term], Term]) -> Term:
     """Rewrite a term bottom up."""
     if isinstance(term, (CallTerm, Flat)):
-        default = None if term.default is None else changed(term.default, change)
+        default = None if term.default is None else rewrite_term(term.default, change)
         if isinstance(term, Flat):
-            return change(replace(term, offset=changed(term.offset, change), default=default))
-        arguments = tuple(changed(inner, change) for inner in term.arguments)
-        settings = tuple(replace(s, value=changed(s.value, change)) for s in term.settings)
+            return change(replace(term, offset=rewrite_term(term.offset, change), default=default))
+        arguments = tuple(rewrite_term(inner, change) for inner in term.arguments)
+        settings = tuple(replace(s, value=rewrite_term(s.value, change)) for s in term.settings)
         return change(replace(term, arguments=arguments, default=default, settings=settings))
     if isinstance(term, Operation):
-        arguments = tuple(changed(inner, change) for inner in term.arguments)
+        arguments = tuple(rewrite_term(inner, change) for inner in term.arguments)
         return change(replace(term, arguments=arguments))
     if isinstance(term, Convert):
-        return change(replace(term, argument=changed(term.argument, change)))
+        return change(replace(term, argument=rewrite_term(term.argument, change)))
     return change(term)
 
 

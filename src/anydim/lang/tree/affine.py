@@ -54,9 +54,9 @@ class Affine:
         return Affine.of(self.constant + other.constant, terms)
 
     def __sub__(self, other: Affine) -> Affine:
-        return self + other.scaled(as_size(-1))
+        return self + other.scale(as_size(-1))
 
-    def scaled(self, factor: Size) -> Affine:
+    def scale(self, factor: Size) -> Affine:
         return Affine.of(self.constant * factor, {n: c * factor for n, c in self.terms})
 
 
@@ -91,7 +91,7 @@ def _affine_apply(expr: Apply) -> Affine | None:
     first = forms[0]
     assert first is not None
     if expr.function == "neg":
-        return first.scaled(as_size(-1))
+        return first.scale(as_size(-1))
     second = forms[1]
     assert second is not None
     if expr.function == "add":
@@ -99,9 +99,9 @@ def _affine_apply(expr: Apply) -> Affine | None:
     if expr.function == "sub":
         return first - second
     if not second.terms:
-        return first.scaled(second.constant)
+        return first.scale(second.constant)
     if not first.terms:
-        return second.scaled(first.constant)
+        return second.scale(first.constant)
     return None
 
 
@@ -130,7 +130,7 @@ def address(read: Read, shape: tuple[Size, ...]) -> Affine | None:
         form = affine(index)
         if form is None:
             return None
-        total = total + form.scaled(stride)
+        total = total + form.scale(stride)
     return total
 
 
@@ -165,7 +165,7 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
     return expr if replaced is None else replaced
 
 
-def substituted(expr: Expr, places: Mapping[str, Expr]) -> Expr:
+def substitute(expr: Expr, places: Mapping[str, Expr]) -> Expr:
     """Substitute expressions for indices, by name."""
     return rewrite(expr, lambda part: places.get(part.name) if isinstance(part, Index) else None)
 
@@ -173,7 +173,7 @@ def substituted(expr: Expr, places: Mapping[str, Expr]) -> Expr:
 def body_at(statement: Statement, indices: Sequence[Expr]) -> Expr:
     """The value of a statement at these indices."""
     names = (axis.name for axis in statement.axes)
-    return substituted(statement.body, dict(zip(names, indices)))
+    return substitute(statement.body, dict(zip(names, indices)))
 
 
 def _same(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> bool:

@@ -47,15 +47,15 @@ def number_of(check: Apply) -> int:
 
 
 @lru_cache(maxsize=1 << 18)
-def checked(expr: Expr) -> bool:
+def has_checks(expr: Expr) -> bool:
     """Whether any index in an expression is checked."""
     if isinstance(expr, Apply):
-        return expr.function == INSIDE or any(checked(a) for a in expr.arguments)
+        return expr.function == INSIDE or any(has_checks(a) for a in expr.arguments)
     if isinstance(expr, Cast):
-        return checked(expr.argument)
+        return has_checks(expr.argument)
     if isinstance(expr, Read):
-        return any(checked(i) for i in expr.indices) or (
-            expr.default is not None and checked(expr.default)
+        return any(has_checks(i) for i in expr.indices) or (
+            expr.default is not None and has_checks(expr.default)
         )
     return False
 
@@ -76,9 +76,9 @@ def checks(expr: Expr, tensor: str = "") -> Iterator[tuple[str, Apply]]:
             yield from checks(expr.default, tensor)
 
 
-def numbered(expr: Expr, number: Callable[[Apply], int]) -> Expr:
+def renumber_checks(expr: Expr, number: Callable[[Apply], int]) -> Expr:
     """Renumber the checks of an expression; `number` sees inner ones already renumbered."""
-    if not checked(expr):
+    if not has_checks(expr):
         return expr
 
     def change(part: Expr) -> Expr | None:
@@ -142,14 +142,14 @@ def active_checks(
     expr: Expr, types: Mapping[str, TensorType], when: Expr | None = None
 ) -> Iterator[Check]:
     """Yield the checks of an expression, each under the conditions on which its value is used."""
-    if not checked(expr):
+    if not has_checks(expr):
         return
     if isinstance(expr, Cast):
         yield from active_checks(expr.argument, types, when)
     elif isinstance(expr, Read):
         for index in expr.indices:
             yield from active_checks(index, types, when)
-        if expr.default is not None and checked(expr.default):
+        if expr.default is not None and has_checks(expr.default):
             found = position_inside(expr, types[expr.tensor].shape)
             needed = _both(when, Apply("not", (found,)))
             yield from active_checks(expr.default, types, needed)

@@ -26,7 +26,7 @@ from anydim.sizes import Size
 Assigning = TypeVar("Assigning", Statement, Write)
 
 
-def renamed(
+def rename_steps(
     steps: Sequence[OrderedStep],
     tensors: Mapping[str, str],
     sizes: Mapping[str, Size] | None = None,
@@ -91,7 +91,7 @@ def _size_terms(expr: Expr) -> list[Size]:
     return found
 
 
-def resized(group: Group, change: Callable[[Size], Size]) -> Group:
+def replace_sizes(group: Group, change: Callable[[Size], Size]) -> Group:
     """Replace every size of a group without steps and guards."""
 
     def tensors(old: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -19,17 +19,20 @@ def all_steps(steps: Iterable[OrderedStep]) -> Iterator[OrderedStep]:
             yield from all_steps((*step.then, *step.otherwise))
 
 
-def replaced(
+def replace_writes(
     steps: Iterable[OrderedStep], change: Callable[[Statement | Write], Iterable[OrderedStep]]
 ) -> tuple[OrderedStep, ...]:
     """Replace each write by the steps that `change` returns for it, branches included."""
     made: list[OrderedStep] = []
     for step in steps:
         if isinstance(step, Branch):
-            then, otherwise = replaced(step.then, change), replaced(step.otherwise, change)
+            then, otherwise = (
+                replace_writes(step.then, change),
+                replace_writes(step.otherwise, change),
+            )
             made.append(replace(step, then=then, otherwise=otherwise))
         elif isinstance(step, Loop):
-            made.append(replace(step, body=replaced(step.body, change)))
+            made.append(replace(step, body=replace_writes(step.body, change)))
         else:
             made += change(step)
     return tuple(made)
@@ -72,7 +75,7 @@ def writes(steps: Iterable[OrderedStep]) -> Iterator[Statement | Write]:
     return (step for step in all_steps(steps) if isinstance(step, (Statement, Write)))
 
 
-def written(steps: Iterable[OrderedStep]) -> frozenset[str]:
+def written_tensors(steps: Iterable[OrderedStep]) -> frozenset[str]:
     """The tensors that these steps write."""
     return frozenset(step.target for step in writes(steps))
 

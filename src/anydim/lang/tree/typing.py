@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from anydim.base.dtypes import DTYPES, DType, boolean, float32, int16, int32, int64
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
-from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING, unsigned
+from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING, unsigned_type
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
 from anydim.lang.tree.affine import reads
 
@@ -71,7 +71,7 @@ def dtype_of(expr: Expr, types: Mapping[str, TensorType]) -> DType:
         return DTYPES[rule]
     found = [dtype_of(a, types) for a in expr.arguments[1 if rule == "second" else 0 :]]
     if rule == "bits":
-        return unsigned(found[0])
+        return unsigned_type(found[0])
     return found[0] if len(set(found)) == 1 else promote(found)
 
 
@@ -111,7 +111,7 @@ class _Typed:
     kind: str = ""  # one of _KINDS when dtype is None
 
 
-def typed(expr: Expr, types: Mapping[str, TensorType]) -> tuple[Expr, DType]:
+def infer_types(expr: Expr, types: Mapping[str, TensorType]) -> tuple[Expr, DType]:
     """Return an equal expression with explicit conversions, and its element type.
 
     Raises TypeProblem for an expression without a type.
@@ -141,14 +141,14 @@ def is_decided(expr: Expr, types: Mapping[str, TensorType]) -> bool:
     return dtype != OPEN and not waits
 
 
-def settled(dtype: DType) -> DType:
+def settle_type(dtype: DType) -> DType:
     """The element type of a tensor when nothing more is assigned to it."""
     return _alone(dtype.name) if dtype.kind == _ADAPTS else dtype
 
 
 def as_index(expr: Expr, types: Mapping[str, TensorType]) -> Expr:
     """A typed index expression; raises TypeProblem if it is not an integer."""
-    result, dtype = typed(expr, types)
+    result, dtype = infer_types(expr, types)
     if not dtype.is_integer and dtype != OPEN:
         problem = TypeProblem(f"an index must be an integer, not {dtype}", "write int64(...)")
         problem.expr = expr
@@ -156,7 +156,7 @@ def as_index(expr: Expr, types: Mapping[str, TensorType]) -> Expr:
     return result
 
 
-def converted(expr: Expr, types: Mapping[str, TensorType], dtype: DType) -> Expr:
+def convert_expression(expr: Expr, types: Mapping[str, TensorType], dtype: DType) -> Expr:
     """A typed expression of the given element type."""
     return _coerce(_infer(expr, types), dtype)
 
@@ -210,7 +210,7 @@ def _infer_read(read: Read, types: Mapping[str, TensorType]) -> _Typed:
         return _Typed(read, *_join([_part(read, kind.dtype), _infer(read.default, types)]))
     if kind.dtype.kind == _ADAPTS:
         return _part(read, kind.dtype)
-    default = None if read.default is None else converted(read.default, types, kind.dtype)
+    default = None if read.default is None else convert_expression(read.default, types, kind.dtype)
     return _Typed(Read(read.tensor, indices, read.flat, default), kind.dtype)
 
 
@@ -251,8 +251,8 @@ def _infer_bits(function: str, part: _Typed) -> _Typed:
     if rule == "bits":
         if dtype.bits < 8:
             raise TypeProblem(f"'bits' takes whole bytes, not {dtype}")
-        return _Typed(Apply(function, (expr,)), unsigned(dtype))
-    wanted = unsigned(DTYPES[rule])
+        return _Typed(Apply(function, (expr,)), unsigned_type(dtype))
+    wanted = unsigned_type(DTYPES[rule])
     if part.dtype is not None and dtype != wanted:
         raise TypeProblem(f"'{function}' takes {wanted}, not {dtype}", "write bits(...)")
     return _Typed(Apply(function, (_coerce(part, wanted),)), DTYPES[rule])

@@ -12,7 +12,7 @@ import pytest
 from anydim.base.dtypes import DTYPES, DType, bfloat16, convert_array, float16, float32, float64
 from anydim.compiler.kernels import ir
 from anydim.compiler.targets.run import launch
-from anydim.lang.functions import unsigned
+from anydim.lang.functions import unsigned_type
 from tests.unit.compiler.targets.programs import START, STOP, apply, index, kernel, loop
 
 pytestmark = pytest.mark.usefixtures("kernel_target")
@@ -39,7 +39,7 @@ def compiled(values: numpy.ndarray, have: DType, wanted: DType) -> numpy.ndarray
 
 def patterns(dtype: DType) -> numpy.ndarray:
     """Every bit pattern."""
-    bits = unsigned(dtype).numpy
+    bits = unsigned_type(dtype).numpy
     return numpy.arange(1 << min(dtype.bits, 16), dtype=numpy.int64).astype(bits).view(dtype.numpy)
 
 

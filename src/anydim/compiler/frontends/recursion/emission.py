@@ -28,7 +28,7 @@ from anydim.lang.tree import (
 )
 from anydim.lang.tree.affine import reads, rewrite
 from anydim.lang.tree.bounds_checks import inside
-from anydim.lang.tree.renaming import renamed
+from anydim.lang.tree.renaming import rename_steps
 from anydim.lang.tree.stepping import expressions_of, with_expressions
 from anydim.sizes import Size
 
@@ -162,7 +162,7 @@ class Several:
             names[each.target] = self.emitter.fresh(f"{each.target}.new")
             statement = batch_statement(each, kinds, batch)
             body = self.read_tables(statement.body, fused)
-            (own,) = renamed((statement.with_body(body),), names)
+            (own,) = rename_steps((statement.with_body(body),), names)
             assert isinstance(own, Statement)
             self.emitter.statement(own, made[each.target])
 

@@ -37,7 +37,7 @@ from anydim.lang.tree import (
     TensorType,
 )
 from anydim.lang.tree.affine import reads
-from anydim.lang.tree.renaming import renamed
+from anydim.lang.tree.renaming import rename_steps
 from anydim.lang.tree.typing import identity
 from anydim.sizes import Box, Dim, Size, as_size
 
@@ -86,7 +86,7 @@ class Values:
         names = {read.tensor: self.name(read.tensor) for read in reads(statement.body)}
         target = self.emitter.fresh(f"{self.case.name}/{statement.target}")
         self.made[statement.target] = target
-        (own,) = renamed((statement,), {**names, statement.target: target})
+        (own,) = rename_steps((statement,), {**names, statement.target: target})
         assert isinstance(own, Statement)
         self.emitter.statement(own, self.kind(statement.target))
 

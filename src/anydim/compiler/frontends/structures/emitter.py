@@ -32,7 +32,7 @@ from anydim.lang.tree import (
     TensorType,
 )
 from anydim.lang.tree.affine import reads
-from anydim.lang.tree.renaming import renamed
+from anydim.lang.tree.renaming import rename_steps
 from anydim.sizes import Box, Dim, Size, as_size
 
 _OPERATORS = {LoopRegion: LOOP, BranchRegion: BRANCH, PartRegion: PART, Sizes: SIZES}
@@ -152,11 +152,11 @@ class Emitter:
         def tensors(old: Sequence[Tensor]) -> tuple[Tensor, ...]:
             return tuple({names[t.name]: Tensor(names[t.name], t.type) for t in old}.values())
 
-        statements = renamed(group.statements, names)
+        statements = rename_steps(group.statements, names)
         self.group(Group(
             tensors(group.inputs), tensors(group.outputs),
             tuple(each for each in statements if isinstance(each, Statement)),
-            tensors(group.temporaries), steps=renamed(group.steps, names),
+            tensors(group.temporaries), steps=rename_steps(group.steps, names),
         ))  # fmt: skip
 
     def statement(self, statement: Statement, kind: TensorType) -> str:

@@ -53,7 +53,7 @@ from anydim.compiler.kernels.launch import STATUS
 from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import affine, reads
-from anydim.lang.tree.bounds_checks import Check, active_checks, checked, within
+from anydim.lang.tree.bounds_checks import Check, active_checks, has_checks, within
 from anydim.runtime.positions import FINE
 from anydim.sizes import Size, as_size, product
 
@@ -351,7 +351,7 @@ class ScalarLowering(Scope):
         shape = self.context.types[read.tensor].shape
         extents = (product(shape),) if read.flat else shape
         for index, extent in zip(read.indices, extents):
-            if read.default is None and not reads(index) and not checked(index):
+            if read.default is None and not reads(index) and not has_checks(index):
                 continue
             if (index, extent) in self.context.inside:
                 continue

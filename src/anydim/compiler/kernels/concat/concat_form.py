@@ -17,8 +17,8 @@ from anydim.compiler.kernels.flatten import flatten, same_point, with_bodies
 from anydim.compiler.kernels.inference import dtype_of, free_axes
 from anydim.lang.resolve.ranges import INSIDE, read_status
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement, TensorType
-from anydim.lang.tree.affine import Affine, affine, parts, reads, rewrite, substituted, to_expr
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.affine import Affine, affine, parts, reads, rewrite, substitute, to_expr
+from anydim.lang.tree.bounds_checks import has_checks
 from anydim.sizes import Box, Size, as_size, product
 
 MOST = 16  # ranges, each with its own code
@@ -113,7 +113,7 @@ def _alone(group: Group) -> tuple[Statement, ...] | None:
     for statement in group.statements:
         if statement.combine or statement.reduced or statement.axes != axes:
             return None
-        if checked(statement.body):
+        if has_checks(statement.body):
             return None  # a branch that is not computed would not be checked
         own = tuple(Index(axis.name) for axis in axes)
         known = (sizes.get(read.tensor, 0) for read in reads(statement.body))
@@ -206,7 +206,7 @@ def _within(group: Group, here: _Range, box: Box) -> tuple[Group, frozenset[tupl
         """Whether an index is in 0:size for all values of the axes."""
         if not free_axes(index) <= bounds.keys() or reads(index):
             return False
-        return read_status(substituted(index, counted), size, lengths, box)[0] == INSIDE
+        return read_status(substitute(index, counted), size, lengths, box)[0] == INSIDE
 
     def change(expr: Expr) -> Expr | None:
         if isinstance(expr, Apply) and expr.function == "select":  # in an index, or a default

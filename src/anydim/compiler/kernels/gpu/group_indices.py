@@ -12,7 +12,7 @@ from anydim.compiler.kernels.ir import Like, apply, operate
 from anydim.compiler.kernels.launch import Launch, Machine, moved_bytes
 from anydim.compiler.kernels.operands import Operands
 from anydim.lang.tree import Axis, Group, TensorType
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.bounds_checks import has_checks
 from anydim.sizes import Size
 
 
@@ -81,4 +81,4 @@ def remainder(value: ir.Value, divisor: Like) -> ir.Value:
 
 def plain(group: Group) -> bool:
     """Whether a group has no ordered loops and no index checks."""
-    return not group.steps and not any(checked(s.body) for s in group.statements)
+    return not group.steps and not any(has_checks(s.body) for s in group.statements)

@@ -17,7 +17,7 @@ from anydim.base.records import dataclass
 from anydim.lang.dependence.accesses import all_writes
 from anydim.lang.tree import Expr, Literal, Loop, OrderedStep, Read, SizeTerm, Write
 from anydim.lang.tree.affine import affine, reads, rewrite
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.bounds_checks import has_checks
 from anydim.sizes import Size
 
 
@@ -53,7 +53,7 @@ def carried_by(loop: Loop, single: Sequence[frozenset[str | int]]) -> tuple[Carr
 
 
 def _plain(index: Expr) -> bool:
-    return affine(index) is not None and not checked(index)
+    return affine(index) is not None and not has_checks(index)
 
 
 def _previous_index(index: Expr, loop: Loop) -> Expr:

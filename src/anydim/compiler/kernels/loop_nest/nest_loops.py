@@ -29,8 +29,8 @@ from anydim.compiler.kernels.loop_nest.nest_writes import Vectorization, WriteCo
 from anydim.lang.dependence.accesses import all_writes
 from anydim.lang.dependence.chunks import ChunkedWrite, Chunks
 from anydim.lang.tree import Axis, Branch, Literal, Loop, OrderedStep, Read, Write
-from anydim.lang.tree.bounds_checks import checked
-from anydim.lang.tree.stepping import expressions_of, written
+from anydim.lang.tree.bounds_checks import has_checks
+from anydim.lang.tree.stepping import expressions_of, written_tensors
 from anydim.sizes import product
 
 
@@ -59,7 +59,7 @@ class NestCode:
     def body(self) -> tuple[ir.Step, ...]:
         """All steps of the main function."""
         kernel = NestElements(self.context)
-        if any(checked(expr) for _, expr in expressions_of(self.form.steps)):
+        if any(has_checks(expr) for _, expr in expressions_of(self.form.steps)):
             kernel.steps.append(ir.Declare(self.context.failed, constant(False, boolean)))
         inside = kernel.inner({}, certain=False)
         if self.chunks is None or not self.block:
@@ -111,7 +111,10 @@ class NestCode:
         held = self._carried_registers(scope, loop, start)
         at = variable(self.context.fresh("r"))
         inner = scope.inner(
-            {}, certain=False, written=written(loop.body), variables={loop.variable: at}
+            {},
+            certain=False,
+            written=written_tensors(loop.body),
+            variables={loop.variable: at},
         )
         if loop.step != 1:
             inner.variables[loop.variable] = inner.name(start + at * loop.step)
@@ -125,7 +128,7 @@ class NestCode:
     ) -> None:  # fmt: skip
         """The iterations of a loop, ended by a failing check in it: the data may specify more
         iterations than could ever be run."""
-        if not any(checked(expr) for _, expr in expressions_of(loop.body)):
+        if not any(has_checks(expr) for _, expr in expressions_of(loop.body)):
             scope.steps.append(arithmetic.loop(at.name, start, stop, 1, *inner.steps))
             return
         value = ir.register(self.context.fresh("k"))

@@ -15,7 +15,7 @@ from anydim.compiler.kernels.work_estimate import PART_WORK, TYPICAL_ROW, cost
 from anydim.lang.dependence.chunks import Chunks
 from anydim.lang.dependence.stages import Stages, stages_of
 from anydim.lang.tree import Axis, Branch, Loop, OrderedStep, Write
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.bounds_checks import has_checks
 from anydim.lang.tree.stepping import expressions_of
 from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, minimum, product
 
@@ -53,7 +53,7 @@ def plan_stages(
     for one thread.
     """
     threads = max(1, machine.threads)
-    if machine.max_lanes or any(checked(expr) for _, expr in expressions_of(form.steps)):
+    if machine.max_lanes or any(has_checks(expr) for _, expr in expressions_of(form.steps)):
         return None
     types = form.types | {tensor.name: tensor.type for tensor in form.temporaries}
     stages = tuple(stages_of(form.steps, types, box))

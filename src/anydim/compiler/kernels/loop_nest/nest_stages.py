@@ -25,7 +25,7 @@ from anydim.compiler.kernels.loop_nest.nest_loops import NestCode
 from anydim.lang.dependence.chunks import Chunks
 from anydim.lang.dependence.stages import Stages
 from anydim.lang.tree import Loop, OrderedStep, SizeTerm
-from anydim.lang.tree.stepping import written
+from anydim.lang.tree.stepping import written_tensors
 from anydim.sizes import Size, as_size, maximum
 
 ROWS, STRIP = 64, 8  # iterations of a strip of a tile, along both loops
@@ -108,7 +108,9 @@ class StagedCode(NestCode):
             variables[loop.variable] = scope.name(scope.size(loop.start.size) + iteration)
         low, high = self.low, self.high
         for index, (part, cut, block) in enumerate(zip(some.stages.parts, some.cuts, some.blocks)):
-            inner = scope.inner({}, certain=False, variables=variables, written=written(part.steps))
+            inner = scope.inner(
+                {}, certain=False, variables=variables, written=written_tensors(part.steps)
+            )
             self.chunks = cut
             if cut is not None:
                 by = inner.size(block)

@@ -38,7 +38,7 @@ from anydim.compiler.kernels.partial_rows import (
 )
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Write
 from anydim.lang.tree.affine import affine, reads, rewrite
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.bounds_checks import has_checks
 from anydim.sizes import product
 
 Range = tuple[ir.Value, ir.Value]
@@ -215,7 +215,7 @@ class WriteCode:
     def _store(self, scope: NestElements, value: ir.Value) -> None:
         write = self.write
         for index in write.indices:
-            if checked(index):
+            if has_checks(index):
                 scope.value(index, int64)
         element = Read(write.target, write.indices)
         inside = scope.inside(element)

@@ -13,7 +13,7 @@ from anydim.compiler.kernels.ir import greatest, least
 from anydim.compiler.kernels.matmul.product_axes import merge_axes, merged_extent, merged_stride
 from anydim.lang.resolve.ranges import running
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, SizeTerm
-from anydim.lang.tree.affine import Affine, affine, rewrite, substituted
+from anydim.lang.tree.affine import Affine, affine, rewrite, substitute
 from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
 SMALL = 8  # strides, windows and paddings up to this size are constants in the kernel
@@ -135,7 +135,7 @@ def inside_always(form: Affine, extent: Size, extents: Mapping[str, Size], box: 
 def without(read: Expr, units: set[str]) -> Read:
     """Return the read with 0 for axes of extent 1."""
 
-    changed = substituted(read, dict.fromkeys(units, SizeTerm(as_size(0))))
+    changed = substitute(read, dict.fromkeys(units, SizeTerm(as_size(0))))
     assert isinstance(changed, Read)
     return changed
 

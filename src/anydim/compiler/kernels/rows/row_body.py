@@ -374,7 +374,7 @@ class Cell:
         form = Affine.of(as_size(0), {axis.name: s for axis, s in zip(row, strides)})
         if self.row.across:
             assert self.row.copy is not None
-            form = form.scaled(as_size(self.setting.width))
+            form = form.scale(as_size(self.setting.width))
             form = form + Affine(as_size(self.row.copy * self.setting.lanes))
         start = self.setting.slot_start(slot)
         return form + Affine(start // dtype.bytes)

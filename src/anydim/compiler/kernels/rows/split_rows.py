@@ -37,7 +37,7 @@ from anydim.compiler.kernels.rows.row_passes import RowProgram
 from anydim.compiler.kernels.schedule import ANY
 from anydim.compiler.kernels.work_estimate import PIECE
 from anydim.lang.tree import Tensor, TensorType
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.bounds_checks import has_checks
 from anydim.sizes import (
     NEVER,
     Box,
@@ -74,7 +74,7 @@ def is_cut(form: RowForm, box: Box) -> bool:
     )  # else `passes/split_reduction.py` has split it
     along = wanted and not form.across and len(form.row) == 1 and bool(form.plan.made)
     fixed = not form.parts and not form.plan.slots and not open_strides(form, box)
-    fine = not any(checked(statement.body) for statement in form.group.statements)
+    fine = not any(has_checks(statement.body) for statement in form.group.statements)
     return along and fixed and fine and bounds(form.lane.extent, box).high > PIECE
 
 

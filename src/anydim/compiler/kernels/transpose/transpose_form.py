@@ -8,7 +8,7 @@ from anydim.compiler.kernels.flatten import flatten
 from anydim.compiler.kernels.inference import free_axes
 from anydim.lang.tree import Axis, Expr, Group, Literal, Read, Statement
 from anydim.lang.tree.affine import Affine, address, affine, reads, rewrite, row_major_strides
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.bounds_checks import has_checks
 from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove
 
 _BLOCK = 128  # contiguous bytes of the source; each element belongs to another target row
@@ -108,7 +108,7 @@ def _chunks(extent: Size, each: Size) -> Size:
 def _only_read(statement: Statement) -> Read | None:
     """The only read of a function of one element; None for other statements."""
     found = set(reads(statement.body))
-    if statement.combine or len(found) != 1 or checked(statement.body):
+    if statement.combine or len(found) != 1 or has_checks(statement.body):
         return None
     (read,) = found
 

@@ -24,7 +24,7 @@ from anydim.compiler.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.compiler.kernels.window_reduction.window_columns import Columns, Level, Setting
 from anydim.compiler.kernels.window_reduction.window_form import Limit, Window, WindowForm
 from anydim.lang.tree import Axis, Expr, Index, Literal, Read
-from anydim.lang.tree.affine import reads, rewrite, substituted, to_expr
+from anydim.lang.tree.affine import reads, rewrite, substitute, to_expr
 from anydim.sizes import Box, Condition, Size, at_most, condition, simplify
 
 ROW, COLUMN = "row of the lane", "column of the lane"  # names of pseudo-tensors
@@ -188,4 +188,4 @@ class MergedColumns(Columns):
         """The output with the row and column index of each lane."""
         own = tuple(map(Index, self.image.names))
         lane_indices = {name: Read(n, own) for name, n in zip(self.image.names, (ROW, COLUMN))}
-        return output.value if output.is_product else substituted(output.value, lane_indices)
+        return output.value if output.is_product else substitute(output.value, lane_indices)

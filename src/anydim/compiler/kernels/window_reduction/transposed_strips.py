@@ -119,7 +119,7 @@ class StripWriter(AcrossWriter):
     def _slot(self, tensor: str, index: Affine) -> Affine:
         """Offset of a vector in scratch, in elements."""
         wide = _LANE_BYTES // self.context.types[tensor].dtype.bytes
-        return (Affine(self.slots[tensor] * wide) + index).scaled(as_size(self.lanes))
+        return (Affine(self.slots[tensor] * wide) + index).scale(as_size(self.lanes))
 
     # ---- the loops -------------------------------------------------------------------------------
 

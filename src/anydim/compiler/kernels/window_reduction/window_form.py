@@ -20,8 +20,8 @@ from anydim.compiler.kernels.inference import dtype_of, free_axes
 from anydim.compiler.kernels.matmul.epilogue import Output, epilogue_of
 from anydim.compiler.kernels.matmul.window_geometry import inside_always
 from anydim.lang.tree import Axis, Expr, Group, Read, SizeTerm, Statement, TensorType
-from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_strides, substituted
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_strides, substitute
+from anydim.lang.tree.bounds_checks import has_checks
 from anydim.sizes import Box, Size, as_size
 
 DTYPES = (float32, float64, int32, int64)
@@ -104,7 +104,7 @@ def window_form_of(
     With `below`, taps along rows are unrolled before taps within a row.
     """
     sums = [s for s in group.statements if s.combine]
-    if len(sums) != 1 or not sums[0].reduced or any(checked(s.body) for s in group.statements):
+    if len(sums) != 1 or not sums[0].reduced or any(has_checks(s.body) for s in group.statements):
         return None
     statement = sums[0]
     inputs = {tensor.name: tensor.type for tensor in group.inputs}
@@ -211,7 +211,7 @@ def _unroll_taps(
 
 def _at_indices(expr: Expr, indices: Mapping[str, int]) -> Expr:
     """The expression at given indices of some axes."""
-    return substituted(expr, {name: SizeTerm(as_size(index)) for name, index in indices.items()})
+    return substitute(expr, {name: SizeTerm(as_size(index)) for name, index in indices.items()})
 
 
 def _window(

@@ -13,7 +13,7 @@ from anydim.compiler.graph.operator import Operator, operator
 from anydim.compiler.graph.regions import BranchRegion, CallRegion, LoopRegion
 from anydim.compiler.passes.flow import fused_node, group_of, unused
 from anydim.lang.tree import Group, Statement, Tensor, TensorType
-from anydim.lang.tree.renaming import renamed, resized
+from anydim.lang.tree.renaming import rename_steps, replace_sizes
 from anydim.sizes import Box, Guard, Size, as_size
 
 
@@ -36,7 +36,7 @@ def split(graph: Graph) -> Graph:
             names[tensor.name] = unused(f"{node.outputs[0]}/{tensor.name}", types)
             types[names[tensor.name]] = tensor.type
         guards += [guard for guard in group.guards if guard not in guards]
-        for step in renamed(group.statements, names):
+        for step in rename_steps(group.statements, names):
             assert isinstance(step, Statement)
             made = fused_node(group_of([step], types, [step.target]), node.source, node.device)
             nodes.append(made)
@@ -55,10 +55,12 @@ def with_values(node: Node, inputs: Sequence[str | None], outputs: Sequence[str]
     def tensors(old: Sequence[Tensor]) -> tuple[Tensor, ...]:
         return tuple(Tensor(names.get(tensor.name, tensor.name), tensor.type) for tensor in old)
 
-    statements = [step for step in renamed(group.statements, names) if isinstance(step, Statement)]
+    statements = [
+        step for step in rename_steps(group.statements, names) if isinstance(step, Statement)
+    ]
     own = replace(
         group, inputs=tensors(group.inputs), outputs=tensors(group.outputs),
-        statements=tuple(statements), steps=renamed(group.steps, names),
+        statements=tuple(statements), steps=rename_steps(group.steps, names),
     )  # fmt: skip
     return replace(made, attributes=FrozenMapping({**node.attributes, "group": own}))
 
@@ -76,12 +78,12 @@ def group_at(group: Group, env: Mapping[str, int | Size]) -> Group:
     def guard(held: Guard) -> Guard:
         return replace(held, left=held.left.substitute(env), right=held.right.substitute(env))
 
-    statements = renamed(group.statements, {}, sizes)
+    statements = rename_steps(group.statements, {}, sizes)
     return Group(
         tensors(group.inputs), tensors(group.outputs),
         tuple(step for step in statements if isinstance(step, Statement)),
         tensors(group.temporaries), tuple(map(guard, group.guards)),
-        renamed(group.steps, {}, sizes),
+        rename_steps(group.steps, {}, sizes),
     )  # fmt: skip
 
 
@@ -89,7 +91,7 @@ def group_with(group: Group, change: Callable[[Size], Size], dims: frozenset[str
     """The group without steps with sizes changed; None if its guards depend on `dims`."""
     if group.steps or symbols_of(group.guards) & dims:
         return None
-    return replace(resized(replace(group, guards=()), change), guards=group.guards)
+    return replace(replace_sizes(replace(group, guards=()), change), guards=group.guards)
 
 
 # ---- sizes ---------------------------------------------------------------------------------------

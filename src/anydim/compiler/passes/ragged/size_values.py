@@ -36,7 +36,7 @@ from anydim.lang.tree import (
 )
 from anydim.lang.tree.affine import Affine, affine, body_at, operands, rewrite
 from anydim.lang.tree.bounds_checks import within
-from anydim.lang.tree.renaming import renamed
+from anydim.lang.tree.renaming import rename_steps
 from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
 NONE: Mapping[str, Size] = FrozenMapping({})
@@ -67,9 +67,9 @@ class SizeValues:
         names = {tensor.name: name for tensor, name in zip(group.inputs, node.given)}
         names |= {tensor.name: name for tensor, name in zip(group.outputs, node.outputs)}
         names |= {tensor.name: f"{node.outputs[0]}/{tensor.name}" for tensor in group.temporaries}
-        steps = renamed(group.steps, names)
+        steps = rename_steps(group.steps, names)
         statements = tuple(
-            self._inlined(step) for step in renamed(group.statements, names)
+            self._inlined(step) for step in rename_steps(group.statements, names)
             if isinstance(step, Statement)
         )  # fmt: skip
         read = set(node.given) if steps else set()

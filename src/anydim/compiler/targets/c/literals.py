@@ -9,7 +9,7 @@ import numpy
 
 from anydim.base.dtypes import DType, convert_array
 from anydim.compiler.targets.c.dialect import Literals, storage_name
-from anydim.lang.functions import unsigned
+from anydim.lang.functions import unsigned_type
 
 _FLOATS = {"f32": numpy.float32, "f64": numpy.float64}
 
@@ -24,7 +24,7 @@ def literal(dtype: DType, value: int | float | bool, literals: Literals) -> str:
     if dtype.is_float or dtype.stored:
         with numpy.errstate(all="ignore"):
             narrow = convert_array(numpy.array([value]), dtype.numpy)
-        value, dtype = int(narrow.view(unsigned(dtype).numpy)[0]), unsigned(dtype)
+        value, dtype = int(narrow.view(unsigned_type(dtype).numpy)[0]), unsigned_type(dtype)
     return _integer(dtype, int(value), literals)
 
 

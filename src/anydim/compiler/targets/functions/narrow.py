@@ -10,7 +10,7 @@ from anydim.base.dtypes import DType, Format, float16, float32, int32
 from anydim.base.errors import InternalError
 from anydim.compiler.kernels.ir import select
 from anydim.compiler.targets.functions.writer import Lanes
-from anydim.lang.functions import unsigned
+from anydim.lang.functions import unsigned_type
 
 _INFINITY = 0x7F800000  # float32 infinity
 _FRACTION = 23
@@ -22,7 +22,7 @@ _HALF = Format(5, 10, 15, 0x7BFF, 0x7C00, 0x7E00)
 def widen(x: Lanes) -> Lanes:
     """Convert a narrow float to float32."""
     form = _format(x.dtype)
-    bits = x.bits(unsigned(x.dtype)).as_(int32)
+    bits = x.bits(unsigned_type(x.dtype)).as_(int32)
     if form.exponent == 8 and form.sign:
         return (bits << 16).bits(float32)
     return _encode_sign(bits, form) if form.sign else _power_of_two(bits)
@@ -39,7 +39,7 @@ def narrow(x: Lanes, wanted: DType) -> Lanes:
         sign = (bits - magnitude).shift_in_zeros(31 - form.exponent - form.fraction)
         code = select(magnitude > _INFINITY, form.nan, _round_magnitude(magnitude, form))
         code = _with_sign(code, sign, form)
-    return code.as_(unsigned(wanted)).bits(wanted)
+    return code.as_(unsigned_type(wanted)).bits(wanted)
 
 
 def _format(dtype: DType) -> Format:

@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 import numpy
 
 from anydim.base.dtypes import DType, convert_array
-from anydim.lang.functions import unsigned
+from anydim.lang.functions import unsigned_type
 
 _FLOATS = {16: "half", 32: "float", 64: "double"}  # other floats are stored as their bits
 _PLAIN = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]*")
@@ -64,7 +64,7 @@ def _scalar(dtype: DType, value: int | float | bool) -> str:
     if dtype.format is not None or dtype.stored:
         with numpy.errstate(all="ignore"):
             narrow = convert_array(numpy.array([value]), dtype.numpy)
-        value, dtype = int(narrow.view(unsigned(dtype).numpy)[0]), unsigned(dtype)
+        value, dtype = int(narrow.view(unsigned_type(dtype).numpy)[0]), unsigned_type(dtype)
     if dtype.is_float:
         with numpy.errstate(over="ignore"):
             rounded = float(dtype.numpy.type(value))

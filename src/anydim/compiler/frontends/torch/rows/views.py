@@ -10,7 +10,7 @@ from anydim.compiler.frontends.builder import Value
 from anydim.compiler.frontends.torch.builder import Build, Number, Sizes, TorchBuilder
 from anydim.compiler.frontends.torch.memory_order import memory_order
 from anydim.compiler.frontends.torch.refusal import Refused
-from anydim.lang.functions import unsigned
+from anydim.lang.functions import unsigned_type
 from anydim.sizes import Size, as_size, at_most, maximum, minimum, product
 
 
@@ -50,7 +50,7 @@ def bits(g: TorchBuilder, x: Value, dtype: DType) -> Value:
         return g.bit_cast(x, to=dtype)
     if not x.shape or 8 * x.dtype.bytes != x.dtype.bits or 8 * dtype.bytes != dtype.bits:
         raise Refused(f"{x.dtype} as {dtype}")
-    before, after = unsigned(x.dtype), unsigned(dtype)
+    before, after = unsigned_type(x.dtype), unsigned_type(dtype)
     wide, narrow = sorted((before, after), key=lambda kind: -kind.bits)
     whole, count = g.bit_cast(x, to=before), wide.bits // narrow.bits
     steps = g.cast(g.positions(count) * narrow.bits, to=wide)

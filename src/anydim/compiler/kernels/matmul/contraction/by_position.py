@@ -14,7 +14,7 @@ from anydim.compiler.kernels.matmul.contraction_form import ContractionForm, Mat
 from anydim.compiler.kernels.matmul.epilogue import ROW, Output
 from anydim.compiler.kernels.matmul.window_rows import SPOT
 from anydim.lang.tree import Apply, Index, Read, SizeTerm
-from anydim.lang.tree.affine import substituted
+from anydim.lang.tree.affine import substitute
 from anydim.sizes import NEVER, Box, as_size, at_least, at_most, maximum, minimum, product, settle
 
 
@@ -41,13 +41,13 @@ def form_by_position(form: ContractionForm, tile: int, box: Box, limits: Limits)
     spots = wanted.where(maximum(positions, 1), 1)
     row = replace(form.m, extent=rows, c=form.m.c * spots)
     at = Apply("add", (Apply("mul", (Index(ROW), SizeTerm(spots))), Index(SPOT)))
-    start = None if form.start is None else substituted(form.start, {ROW: at})
+    start = None if form.start is None else substitute(form.start, {ROW: at})
     return replace(
         form,
         m=row,
         loops=(MatrixWalk(SPOT, spots, as_size(0), as_size(0), form.m.c),),
         outputs=tuple(
-            Output(each.tensor, substituted(each.value, {ROW: at})) for each in form.outputs
+            Output(each.tensor, substitute(each.value, {ROW: at})) for each in form.outputs
         ),
         start=start if isinstance(start, Read) else None,
         windows=replace(layout, spots=spots),

@@ -106,7 +106,7 @@ def image_of(form: Int8Form, is_packed: bool, images: str) -> Image | None:
         return None
     steps = Affine(as_size(0))
     for line, stride in zip(lines, row_major_strides(tuple(extents))):
-        steps = steps + line.scaled(stride)
+        steps = steps + line.scale(stride)
     moved = Read(read.tensor, tuple(indices), default=read.default)
     return Image(moved, tuple(extents), steps, ceil_div(form.k, WORD), images)
 

@@ -37,7 +37,7 @@ from anydim.compiler.kernels.matmul.product_axes import (
 from anydim.compiler.kernels.matmul.window_geometry import InLoops, Walk, split_groups
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_strides
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.bounds_checks import has_checks
 from anydim.sizes import Size, as_size, product
 
 _WINDOW_PENALTY = 0.2
@@ -166,7 +166,7 @@ def _factor(expr: Expr, group: Group, statement: Statement) -> Int8Factor | None
     inputs = {tensor.name for tensor in group.inputs}
     if not dtype.is_integer or dtype.bits > 8 or read.tensor not in inputs:
         return None
-    if any(checked(index) or reads(index) for index in read.indices):
+    if any(has_checks(index) or reads(index) for index in read.indices):
         return None
     if read.default is not None and free_axes(read.default):
         return None
