@@ -20,13 +20,24 @@ def test_links_lead_to_files(path: Path) -> None:
     assert not missing
 
 
-def test_files_that_the_architecture_names_exist() -> None:
+PAGES = [
+    path for path in DOCUMENTS if "decisions" not in path.parts and path.name != "CHANGELOG.md"
+]
+
+
+def test_files_that_documents_name_exist() -> None:
     """A name may lack the folders before it: `entry.py`, `api/entry.py`."""
-    text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
-    names = set(re.findall(r"`((?!X_)[\w/]+\.(?:py|tc|md))`", text))
-    folders = set(re.findall(r"`(\w[\w/]*)/`", text))
-    assert len(names) > 100 and len(folders) > 30
-    known = [f"/{path.relative_to(ROOT)}" for top in ("src", "tests", "release", "bench")
+    known = [f"/{path.relative_to(ROOT)}" for top in ("src", "tests", "release", "bench", "examples")
              for path in (ROOT / top).rglob("*") if "__pycache__" not in path.parts]  # fmt: skip
-    missing = {name for name in names | folders if not any(p.endswith(f"/{name}") for p in known)}
+    named: dict[str, Path] = {}
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        pattern = (
+            r"`((?!X_)[\w/]+\.(?:py|tc))`" if page.stem == "architecture" else r"`(\w+/[\w/]+\.py)`"
+        )
+        named |= dict.fromkeys(re.findall(pattern, text), page)
+    assert len(named) > 150
+    missing = {
+        name: page for name, page in named.items() if not any(p.endswith(f"/{name}") for p in known)
+    }
     assert not missing
