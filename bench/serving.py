@@ -54,7 +54,7 @@ from anydim.serving import Batcher
 from anydim.serving.measures import percentiles
 from anydim.serving.server.arrivals import (
     Connections,
-    Sent,
+    SentRequest,
     Target,
     fetch,
     lengths_with,
@@ -270,7 +270,7 @@ def _rates(server: Server, options: argparse.Namespace) -> None:
             break  # far above the capacity
 
 
-def _row(name: str, rate: float, sent: Sequence[Sent]) -> str:
+def _row(name: str, rate: float, sent: Sequence[SentRequest]) -> str:
     done = [each for each in sent if each.status == 200]
     last = max((each.at + each.latency for each in sent), default=1.0)
     parts = [f"{name:12} {rate:6.0f}/s, {len(done) / last:6.1f}/s answered of {len(sent)}"]

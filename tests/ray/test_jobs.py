@@ -21,7 +21,7 @@ import pytest
 import anydim as ad
 import anydim.serving.ray
 from anydim.serving.ray.items import Chunk, chunks_of, items_of
-from anydim.serving.ray.parts import Part, finished_chunks, part_of
+from anydim.serving.ray.parts import PartFile, finished_chunks, part_of
 from anydim.serving.ray.worker import Task, Worker
 from examples.minilm.model import SMALL
 from tests.ray.test_deployment import processes
@@ -101,7 +101,7 @@ def test_lists_with_gaps_and_empty_files(tmp_path: Path) -> None:
 
 def test_a_part_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     chunk = Chunk(2, "", 20, 3, 0, 0)
-    part = Part(tmp_path, chunk, ["id"], ["x", "y", "n"], True)
+    part = PartFile(tmp_path, chunk, ["id"], ["x", "y", "n"], True)
     part.write([({"id": 7}, None, "wrong")])
     shapes = (2, 3), (0, 3)
     arrays = [{"x": np.float32(range(n)), "y": np.ones(shape, np.int8), "n": np.float64(n)}
@@ -109,7 +109,7 @@ def test_a_part_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     part.write([({"id": 8}, arrays[0], None)])
     assert finished_chunks(tmp_path, 5) == set() and not list(tmp_path.iterdir())  # it was left
     part.discard()
-    part = Part(tmp_path, chunk, ["id"], ["x", "y", "n"], True)
+    part = PartFile(tmp_path, chunk, ["id"], ["x", "y", "n"], True)
     part.write([({"id": 7}, None, "wrong")])
     part.write([({"id": n + 8}, each, None) for n, each in enumerate(arrays)])
     part.close()
@@ -119,7 +119,7 @@ def test_a_part_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
         {"item": 21, "id": 8, "x": [], "y": [1] * 6, "y.shape": [2, 3], "n": 0.0, "error": None},
         {"item": 22, "id": 9, "x": [0.0], "y": [], "y.shape": [0, 3], "n": 1.0, "error": None},
     ]
-    part = Part(tmp_path, Chunk(3, "", 23, 1, 0, 0), [], ["x"], True)
+    part = PartFile(tmp_path, Chunk(3, "", 23, 1, 0, 0), [], ["x"], True)
     part.write([({}, None, "wrong")])
     part.close()
     assert results(tmp_path)["error"].to_pylist() == ["wrong", None, None, "wrong"]

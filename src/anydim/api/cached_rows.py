@@ -31,7 +31,7 @@ from anydim.compiler.passes.ragged.placement import mask_inputs
 from anydim.compiler.passes.ragged.rows import RaggedRows, auto_dims, known_dims
 from anydim.runtime.arrays import as_array
 from anydim.runtime.lists import RaggedPort
-from anydim.runtime.program.batches.work import work
+from anydim.runtime.program.batches.work import work_of
 from anydim.runtime.ragged import RowSizes, shared_sizes
 from anydim.runtime.slabs import Slab, SlabKind, Slabs
 from anydim.sizes import LARGEST, Size
@@ -247,7 +247,7 @@ class CachedRows:
         signature = program.signature
         specs = [spec for spec in signature.inputs if spec.name not in self._own]
         specs += [spec for spec in signature.outputs if spec.key not in taken]
-        arena = work(program, frozenset((*table.totals, *table.longest))).arena
+        arena = work_of(program, frozenset((*table.totals, *table.longest))).arena
         return sum((spec.bytes for spec in specs), arena)
 
     def cache_room(self, memory: int, step: int) -> int:

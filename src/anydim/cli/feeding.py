@@ -29,7 +29,7 @@ OR_FILES = ", or --input FILE.npz"
 
 
 @dataclass(frozen=True)
-class Fed:
+class CallInputs:
     """Inputs from files, or drawn at the sizes `at`."""
 
     inputs: Sequence[str]
@@ -61,7 +61,7 @@ def fed_command(command: Command) -> click.Command:
         *rest: Any, inputs: Sequence[str], at: dict[str, int] | None, seed: int, integers: Named,
         **options: Any,
     ) -> Any:  # fmt: skip
-        return command(*rest, fed=Fed(inputs, at, seed, integers), **options)
+        return command(*rest, fed=CallInputs(inputs, at, seed, integers), **options)
 
     watching: Command = asking
     for decorate in (

@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 
 from anydim.base.errors import OptionError
-from anydim.cli.feeding import Fed, fed_command
+from anydim.cli.feeding import CallInputs, fed_command
 from anydim.cli.opening import own_kind
 from anydim.cli.options import Request
-from anydim.cli.report.compared import Compared, comparison, match_nodes, node_times
+from anydim.cli.report.compared import LaunchComparison, comparison, match_nodes, node_times
 from anydim.cli.report.console import Console
 from anydim.cli.saving import check_file
 from anydim.deploy.container import is_saved
@@ -35,8 +35,8 @@ from anydim.deploy.container import is_saved
     help="Write the last call as a trace for ui.perfetto.dev.",
 )  # fmt: skip
 def profile(
-    request: Request, fed: Fed, repeat: int, as_json: bool, compare: str | None, onnx: str | None,
-    trace: str | None,
+    request: Request, fed: CallInputs, repeat: int, as_json: bool, compare: str | None,
+    onnx: str | None, trace: str | None,
 ) -> None:  # fmt: skip
     """Time every launch of MODEL over repeated calls, the costliest first.
 
@@ -62,7 +62,7 @@ def profile(
     made, feeds = fed.model(console, request)
     with console.task(f"profiling {made.name}"):
         report = made.profile(feeds, repeat=repeat)
-    beside: list[Compared] = []
+    beside: list[LaunchComparison] = []
     if compare:
         with console.task(f"profiling {Path(source).name} with {compare}"):
             beside = match_nodes(report, node_times(source, report.threads, feeds, repeat))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from anydim.cli.feeding import Fed, fed_command
+from anydim.cli.feeding import CallInputs, fed_command
 from anydim.cli.options import Request
 from anydim.cli.report.console import Console
 from anydim.cli.report.trace_page import page
@@ -24,7 +24,12 @@ from anydim.runtime.program.profile.trace import write
 @click.option("-o", "--output", metavar="FILE.json", help="The trace, for ui.perfetto.dev.")
 @click.option("--html", metavar="FILE.html", help="A self-contained page that draws the trace.")
 def trace(
-    request: Request, fed: Fed, calls: int, waited: bool, output: str | None, html: str | None
+    request: Request,
+    fed: CallInputs,
+    calls: int,
+    waited: bool,
+    output: str | None,
+    html: str | None,
 ) -> None:
     """Write a timeline of a call of MODEL: a track for each thread and each queue of a device.
 

@@ -50,7 +50,7 @@ def is_saved(path: str | os.PathLike[str]) -> bool:
 
 
 @dataclass(frozen=True)
-class Part:
+class MemberRecord:
     """A member of a file; `checksum` is empty for a small one."""
 
     offset: int
@@ -108,7 +108,7 @@ class Container:
         elif not self.known and checksum(self.view(name)) != saved:
             raise self.fail(f"'{name}' does not match its checksum")
 
-    def part(self, name: str) -> Part:
+    def part(self, name: str) -> MemberRecord:
         """The offset, length and digests of a member."""
         if name not in self.parts:
             raise self.fail(f"it has no member '{name}'")
@@ -126,7 +126,7 @@ class Container:
             at += read
         return view
 
-    def _read(self) -> tuple[dict[str, Any], dict[str, Part]]:
+    def _read(self) -> tuple[dict[str, Any], dict[str, MemberRecord]]:
         whole = self._manifest()
         table = whole.pop("members", None) if isinstance(whole, dict) else None
         if not isinstance(table, dict) or len(table) > _MOST_MEMBERS:
@@ -160,7 +160,7 @@ class Container:
             raise self.fail("its manifest does not match its digest")
         return parse_json(text)
 
-    def _part(self, name: str, row: Any) -> Part:
+    def _part(self, name: str, row: Any) -> MemberRecord:
         kinds = [int, int, str, str]
         if not isinstance(row, list) or [type(item) for item in row] != kinds:
             raise self.fail(f"its manifest entry of '{name[:_LONGEST_NAME]}' is invalid")
@@ -170,4 +170,4 @@ class Container:
             raise self.fail(f"'{name[:_LONGEST_NAME]}' is not inside the file")
         if bool(checksum) != (length > LARGE):
             raise self.fail(f"its manifest entry of '{name}' is invalid")
-        return Part(offset, length, digest, checksum)
+        return MemberRecord(offset, length, digest, checksum)

@@ -35,7 +35,7 @@ _LONGEST_WAIT = 60.0  # seconds to wait for another process that moves the same 
 
 
 @dataclass(frozen=True)
-class _Moved:
+class _PackedConstant:
     """A constant, with its offset among all that are moved."""
 
     saved: SavedArray
@@ -63,11 +63,11 @@ def repacked_constants(
     return {each.name: _array(memory, offsets[each.digest], each) for each in wanted}, checks
 
 
-def _place_constants(wanted: Sequence[SavedArray]) -> list[_Moved]:
+def _place_constants(wanted: Sequence[SavedArray]) -> list[_PackedConstant]:
     """Each constant once, aligned."""
     placed, at = [], 0
     for each in {each.digest: each for each in wanted}.values():
-        placed.append(_Moved(each, at))
+        placed.append(_PackedConstant(each, at))
         at += -(-each.bytes // ALIGNMENT) * ALIGNMENT
     return placed
 
@@ -80,7 +80,7 @@ def _array(memory: Any, offset: int, saved: SavedArray) -> numpy.ndarray:
 class _Table:
     """The constants to move, and the memory that they are moved to."""
 
-    def __init__(self, container: Container, moved: Sequence[_Moved]) -> None:
+    def __init__(self, container: Container, moved: Sequence[_PackedConstant]) -> None:
         self.container, self.moved = container, moved
         self.size = sum(-(-each.saved.bytes // ALIGNMENT) * ALIGNMENT for each in moved)
         self._path = ""
@@ -119,14 +119,14 @@ class _Table:
         """The constants in memory of this process."""
         memory = block(self.size)
 
-        def move(moved: Iterable[_Moved]) -> None:
+        def move(moved: Iterable[_PackedConstant]) -> None:
             for each in moved:
                 self._move(each, memory[each.offset : each.offset + each.saved.bytes])
 
         self._share(move)
         return memory.data.toreadonly()
 
-    def check_later(self, memory: Any, moved: _Moved) -> None:
+    def check_later(self, memory: Any, moved: _PackedConstant) -> None:
         """Raise ArtefactError if the file in the cache is damaged; removes it."""
         if not self._is_right(memory, moved, "checksums", ()):
             remove(self._path)
@@ -136,7 +136,9 @@ class _Table:
                 "the file in the cache is removed: load the model again",
             )
 
-    def _is_right(self, memory: Any, moved: _Moved, how: str, late: Collection[str]) -> bool:
+    def _is_right(
+        self, memory: Any, moved: _PackedConstant, how: str, late: Collection[str]
+    ) -> bool:
         """Whether a constant in the cache is not damaged, or is verified later."""
         view = memoryview(memory)[moved.offset : moved.offset + moved.saved.bytes]
         if how == "digests":
@@ -147,7 +149,7 @@ class _Table:
         with open(name, "r+b", buffering=0) as file:
             file.truncate(self.size)
 
-            def move(moved: Iterable[_Moved]) -> None:
+            def move(moved: Iterable[_PackedConstant]) -> None:
                 scratch = block(max(each.saved.bytes for each in self.moved))
                 for each in moved:
                     self._move(each, scratch[: each.saved.bytes])
@@ -155,7 +157,7 @@ class _Table:
 
             self._share(move)
 
-    def _share(self, move: Callable[[Iterable[_Moved]], None]) -> None:
+    def _share(self, move: Callable[[Iterable[_PackedConstant]], None]) -> None:
         """Move constants in one thread per core."""
         left, problems = iter(self.moved), []
 
@@ -180,7 +182,7 @@ class _Table:
         if problems:
             raise problems[0]
 
-    def _move(self, moved: _Moved, into: numpy.ndarray) -> None:
+    def _move(self, moved: _PackedConstant, into: numpy.ndarray) -> None:
         """Write a constant in its own layout; ArtefactError if it is not the one that was saved."""
         saved, how = moved.saved, moved.saved.repacking
         assert how is not None
@@ -190,12 +192,12 @@ class _Table:
             name = constant_member(how.source)
             raise self.container.fail(f"'{name}' does not match its checksum")
 
-    def _source(self, moved: _Moved) -> memoryview:
+    def _source(self, moved: _PackedConstant) -> memoryview:
         assert moved.saved.repacking is not None
         return self.container.view(constant_member(moved.saved.repacking.source))
 
 
-def _sum(moved: _Moved) -> str:
+def _sum(moved: _PackedConstant) -> str:
     assert moved.saved.repacking is not None
     return moved.saved.repacking.checksum
 

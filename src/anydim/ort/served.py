@@ -43,7 +43,7 @@ from anydim.runtime.variations import PLAIN, Variation, Variations
 _VARIATIONS = "anydim.compiler.frontends.onnx.file.variations"  # which compiling sessions import
 
 
-class Served:
+class ServedModel:
     """A model with its inputs, outputs and metadata. Several threads may run it at once."""
 
     inputs: list[NodeArg]

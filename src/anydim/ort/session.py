@@ -20,7 +20,7 @@ from anydim.ort.notices import warn_once
 from anydim.ort.options import FALLBACK_ENTRY, PEER, RunOptions, SessionOptions
 from anydim.ort.profiling import Profile
 from anydim.ort.providers import CPU, MemoryInfo, normalise_providers
-from anydim.ort.served import Served
+from anydim.ort.served import ServedModel
 from anydim.ort.values import OrtValue
 
 
@@ -53,7 +53,7 @@ class InferenceSession:
         self.set_providers(providers, provider_options)
         with self._time_phase("model_loading"):
             source = _source(path_or_bytes)
-            self._served = Served(source, self._options, self._profile)
+            self._served = ServedModel(source, self._options, self._profile)
         with self._time_phase("session_initialization"):
             self._served.start()
         self._names = [arg.name for arg in self._served.outputs]

@@ -13,9 +13,9 @@ from anydim.base.errors import InputError
 from anydim.runtime.program.batches.costs import Costs
 from anydim.runtime.program.batches.item import Item
 from anydim.runtime.program.batches.layout import ItemArrays, Layout
-from anydim.runtime.program.batches.map_arguments import layout, wanted_results
+from anydim.runtime.program.batches.map_arguments import batch_layout, wanted_results
 from anydim.runtime.program.batches.sampled_rows import ChangedRows, differing_bits, is_due
-from anydim.runtime.program.batches.work import work
+from anydim.runtime.program.batches.work import work_of
 from anydim.runtime.program.binding import solve
 from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.signature import Signature
@@ -36,11 +36,11 @@ class EqualForm:
         program = model.program
         signature = replace(program.signature, name=self.name)
         self.constant_bytes = self.executable.constant_bytes
-        done = work(program)
+        done = work_of(program)
         self.costs = Costs(done, self.executable.threads)
         self._changed = ChangedRows(done.is_bounded, bool(program.engines))
         alone = batch is None
-        self._layout = _alone(signature) if alone else layout(signature, batch, None, None)
+        self._layout = _alone(signature) if alone else batch_layout(signature, batch, None, None)
         self.most_rows = 1 if batch is None else program.signature.box.dim(batch).hi
         self._outputs = {spec.key for spec in model.outputs}
         self._batch, self._shared, self.depends = batch, 0, False
@@ -52,7 +52,7 @@ class EqualForm:
         known: Any = None
         if self._adapter is not None:
             given, known = self._adapter.encode_item(given)
-        found = self._layout._item(0, given)
+        found = self._layout._read_item(0, given)
         unknown = [name for name in outputs or () if name not in self._outputs]
         if unknown:
             raise InputError(f"{self.name} has no result '{unknown[0]}'",
@@ -83,7 +83,7 @@ class EqualForm:
 
     def sizes(self, items: Sequence[Item]) -> dict[str, int]:
         """As `Form.sizes`."""
-        return self._layout.together([item.content[0] for item in items])
+        return self._layout.call_sizes([item.content[0] for item in items])
 
     def run(self, items: Sequence[Item]) -> list[dict[str, Any]]:
         """As `Form.run`. Raises the errors of a call."""
@@ -108,8 +108,8 @@ class EqualForm:
 
     def _call(self, items: list[ItemArrays], sizes: Mapping[str, int]) -> list[dict[str, Any]]:
         """Call the model at these sizes; return the results of each item."""
-        outputs = self.executable(self._layout.stacked(items, sizes))
-        return self._layout.apart(outputs, items, sizes)
+        outputs = self.executable(self._layout.join_inputs(items, sizes))
+        return self._layout.split_results(outputs, items, sizes)
 
     def _sample(
         self, items: list[ItemArrays], results: list[dict[str, Any]], seconds: float

@@ -34,7 +34,7 @@ class NodeTime:
 
 
 @dataclass(frozen=True)
-class Compared:
+class LaunchComparison:
     """A launch, and what onnxruntime takes for the nodes that it stands for."""
 
     launch: Timed | None  # None: nodes that ran before any that has a launch
@@ -74,7 +74,7 @@ def _nodes(events: Sequence[Mapping[str, Any]], repeat: int) -> list[NodeTime]:
     return made
 
 
-def match_nodes(profile: Profile, nodes: Sequence[NodeTime]) -> list[Compared]:
+def match_nodes(profile: Profile, nodes: Sequence[NodeTime]) -> list[LaunchComparison]:
     """Every launch with the nodes that it stands for, the costliest launch first."""
     known = {name: launch for launch in profile.launches for name in launch.source.split(" + ")}
     found: dict[tuple[int, int] | None, list[NodeTime]] = defaultdict(list)
@@ -85,7 +85,7 @@ def match_nodes(profile: Profile, nodes: Sequence[NodeTime]) -> list[Compared]:
         found[last].append(node)
     rows: list[Timed | None] = [*profile.costliest(), *([None] if None in found else [])]
     return [
-        Compared(row, sum(n.seconds for n in found[place]), tuple(found[place]))
+        LaunchComparison(row, sum(n.seconds for n in found[place]), tuple(found[place]))
         for row in rows
         for place in [None if row is None else row.place]
     ]
@@ -98,7 +98,7 @@ def _names(name: str) -> Iterator[str]:
         name = name[: max(name.rfind("/"), name.rfind("_"), 0)]
 
 
-def comparison(profile: Profile, rows: Sequence[Compared]) -> str:
+def comparison(profile: Profile, rows: Sequence[LaunchComparison]) -> str:
     """A table of the costliest launches, and of all together."""
     headers = ("nodes", "kernel", "anydim", "onnxruntime", "ratio", "its operators")
     shown = [_row(row) for row in rows[:_SHOWN] if row.launch is not None]
@@ -107,7 +107,7 @@ def comparison(profile: Profile, rows: Sequence[Compared]) -> str:
     return table(headers, [*shown, last], left=2)
 
 
-def _row(row: Compared) -> tuple[str, ...]:
+def _row(row: LaunchComparison) -> tuple[str, ...]:
     assert row.launch is not None
     kinds = ", ".join(dict.fromkeys(node.kind for node in row.nodes)) or "-"
     ours, theirs = row.launch.seconds, row.seconds

@@ -37,7 +37,7 @@ from anydim.runtime.arrays import (
 )
 from anydim.runtime.lists import Lists
 from anydim.runtime.output_arrays import fill, given_by_name, output_array
-from anydim.runtime.program.batches.layout import of_item
+from anydim.runtime.program.batches.layout import error_of_item
 from anydim.runtime.signature import Signature, TensorSpec
 
 Feeds = dict[str, Any]
@@ -122,7 +122,7 @@ class Adapter(ABC):
             try:
                 yield self.encode_item(given)[0]
             except UserError as error:
-                raise of_item(number, error) from None
+                raise error_of_item(number, error) from None
 
 
 class TensorAdapter(Adapter):

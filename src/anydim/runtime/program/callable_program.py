@@ -416,7 +416,7 @@ class CallableProgram:
                 check=check, progress=progress,
             )  # fmt: skip
             return self.adapter.mapped(call, inputs, pad)
-        found: list[dict[str, Any]] | Iterator[dict[str, Any]] = self._mapper.mapped(
+        found: list[dict[str, Any]] | Iterator[dict[str, Any]] = self._mapper.map_items(
             inputs, memory, batch, pad, outputs, window, check, progress
         )
         return found

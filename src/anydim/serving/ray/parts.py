@@ -39,7 +39,7 @@ def finished_chunks(output: Path, count: int) -> set[int]:
 Row = tuple[Mapping[str, Any], Mapping[str, Any] | None, str | None]
 
 
-class Part:
+class PartFile:
     """Writes the results of a chunk: numbers of items, columns that are kept, results.
 
     A result of rank 0 is a column of numbers, one of rank 1 a column of lists; of other ranks, a
@@ -103,7 +103,7 @@ def warm_up(kept: Sequence[str]) -> None:
     """Write and read a small part, so that what the packages take by themselves is there."""
     with tempfile.TemporaryDirectory() as folder:
         chunk = Chunk(0, "", 0, 1024, 0, 0)
-        part = Part(Path(folder), chunk, kept, ["x"], True)
+        part = PartFile(Path(folder), chunk, kept, ["x"], True)
         part.write([(dict.fromkeys(kept, "x"), {"x": numpy.ones((9, 9))}, None)] * chunk.count)
         part.close()
         written = replace(chunk, path=str(part_of(Path(folder), 0)))

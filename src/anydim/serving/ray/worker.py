@@ -16,13 +16,13 @@ from anydim.base.records import dataclass
 from anydim.base.text import quote_list
 from anydim.deploy.load import load
 from anydim.runtime.lists import RaggedPort
-from anydim.runtime.program.batches.layout import of_item
+from anydim.runtime.program.batches.layout import error_of_item
 from anydim.runtime.program.callable_program import CallableProgram
 from anydim.serving.batcher import form_of
 from anydim.serving.process_memory import bound_the_allocator, most_resident_bytes, room_within
 from anydim.serving.ray.items import Chunk, Item, items_of, read_bytes
 from anydim.serving.ray.packages import ray_module
-from anydim.serving.ray.parts import Part, Row, warm_up
+from anydim.serving.ray.parts import PartFile, Row, warm_up
 
 WINDOW = 2048  # most items that are held at once
 _USES = 6  # equal parts of the memory: items, results, their copies, a call, what is written, spare
@@ -94,7 +94,7 @@ class Worker:
                 f"worker has {exact_bytes_text(self._room)} for it and its results",
                 "raise the memory of workers, or write the file in smaller row groups",
             )
-        part = Part(Path(task.output), chunk, task.keep, task.outputs, task.skip_errors)
+        part = PartFile(Path(task.output), chunk, task.keep, task.outputs, task.skip_errors)
         try:
             for items, inputs in self._windows(chunk):
                 rows = [_row(*each) for each in zip(items, self._results(inputs))]
@@ -114,7 +114,7 @@ class Worker:
                 given, own = self._read(item)
             except UserError as error:
                 if not self._task.skip_errors:
-                    raise of_item(chunk.first + number, error) from None
+                    raise error_of_item(chunk.first + number, error) from None
                 given, own = error, 0
             if items and (bytes + own > self._share or len(items) >= WINDOW):
                 yield items, inputs

@@ -51,7 +51,7 @@ def json_answer(value: Any, status: int = 200) -> Answer:
     return status, json_of(value), [JSON]
 
 
-def plain(array: numpy.ndarray) -> numpy.ndarray:
+def json_elements(array: numpy.ndarray) -> numpy.ndarray:
     """Return the flat elements of an array in a type that JSON can represent."""
     flat = array.reshape(-1)
     if array.dtype.isbuiltin != 2:
@@ -61,7 +61,7 @@ def plain(array: numpy.ndarray) -> numpy.ndarray:
 
 def elements(array: numpy.ndarray) -> Iterator[bytes]:
     """Yield the elements of an array as JSON text without brackets."""
-    flat = plain(array)
+    flat = json_elements(array)
     for begin in range(0, flat.size, NUMBERS):
         piece = json_of(flat[begin : begin + NUMBERS].tolist())[1:-1]
         yield b"," + piece if begin else piece

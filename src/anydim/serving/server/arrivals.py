@@ -46,12 +46,12 @@ class Target:
 
     @property
     def path(self) -> str:
-        """Where requests go."""
+        """The path of inference requests."""
         return f"/v2/models/{quote(self.model)}/infer"
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentRequest:
     """A request: when it was to leave (seconds from the start), its length, its latency in seconds,
     and the status of its answer. `body` is kept on request, and of short answers with errors;
     without an answer, it is the reason."""
@@ -103,13 +103,13 @@ class Connections:
         return await asyncio.open_connection(self._target.host, self._target.port, limit=1 << 20)
 
     def close(self) -> None:
-        """Close them."""
+        """Close all connections."""
         while self._idle:
             self._idle.pop()[1].close()
 
 
 def _reason(error: Exception) -> str:
-    """Why a request has no answer."""
+    """Return the reason why a request failed."""
     if isinstance(error, EOFError):
         return "the connection was closed"
     if isinstance(error, OSError):
@@ -139,7 +139,7 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
 
 
 async def fetch(target: Target, path: str) -> dict[str, Any]:
-    """The JSON of a GET request; raises OptionError without an answer of status 200."""
+    """Return the JSON response of a GET request; raises OptionError unless its status is 200."""
     connections = Connections(target)
     head = f"GET {path} HTTP/1.1\r\nhost: {target.authority}\r\n\r\n"
     status, body = await connections.send(head.encode())
@@ -153,7 +153,7 @@ async def fetch(target: Target, path: str) -> dict[str, Any]:
 
 
 def target_of(url: str, model: str) -> Target:
-    """The target of a URL; raises OptionError for what is none."""
+    """Parse a URL; raises OptionError if it is invalid."""
     try:
         parts = urlsplit(url if "//" in url else f"http://{url}")
         host, port = parts.hostname, parts.port or 80
@@ -168,7 +168,7 @@ def request_bytes(
     target: Target, inputs: Mapping[str, numpy.ndarray], datatypes: Mapping[str, str],
     outputs: Sequence[str] = (),
 ) -> bytes:  # fmt: skip
-    """A request of protocol v2 with binary tensors, as it goes over a connection."""
+    """Return the bytes of an HTTP request of protocol v2 with binary tensors."""
     parts = {name: raw(array) for name, array in inputs.items()}
     rows = [
         {"name": name, "datatype": datatypes[name], "shape": list(array.shape),
@@ -190,18 +190,18 @@ def request_bytes(
 async def send_all(
     target: Target, requests: Sequence[tuple[int, bytes]], rate: float, seed: int,
     keep: bool = False, timeout: float = math.inf,
-) -> list[Sent]:  # fmt: skip
+) -> list[SentRequest]:  # fmt: skip
     """Send requests, each a length and bytes, at a mean rate per second; wait for all answers, for
     each at most `timeout` seconds."""
     gaps = numpy.random.default_rng(seed).exponential(1 / rate, len(requests))
     times = numpy.cumsum(gaps).tolist()
-    connections, sent, start = Connections(target, timeout), list[Sent](), perf_counter()
+    connections, sent, start = Connections(target, timeout), list[SentRequest](), perf_counter()
 
     async def one(at: float, length: int, data: bytes) -> None:
         status, body = await connections.send(data)
         latency = perf_counter() - start - at
         is_kept = keep or (status != 200 and len(body) <= _MOST_ERROR)
-        sent.append(Sent(at, length, latency, status, body if is_kept else b""))
+        sent.append(SentRequest(at, length, latency, status, body if is_kept else b""))
 
     tasks = set[asyncio.Task[None]]()
     for at, (length, data) in zip(times, requests):
@@ -217,7 +217,7 @@ async def send_all(
 
 
 def lengths_with(lengths: Sequence[int], share: float, outlier: int, seed: int) -> list[int]:
-    """Some lengths, a share of them replaced by an outlier."""
+    """Return the lengths with a share of them replaced by an outlier."""
     chance = numpy.random.default_rng(seed + 1).random(len(lengths))
     return [outlier if each < share else length for length, each in zip(lengths, chance)]
 

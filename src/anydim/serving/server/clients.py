@@ -1,8 +1,8 @@
-"""What clients take besides their requests: connections, and the bytes of heads, of requests that
-wait for their turn, and of answers that are not taken.
+"""Limits on connections: their number, and the bytes of heads, pipelined requests and unsent
+responses, which are not part of the memory of requests.
 
-At the limit, the connection that has been idle longest is closed, then one whose body arrives
-slowly, then the one that holds the most.
+At the limit, the connection idle longest is closed, then one whose body arrives slowly, then the
+one that holds the most bytes.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _RPC_SHARE = 3  # connections over gRPC are at most this part of the descriptors
 
 
 class Connection(Protocol):
-    """What is counted."""
+    """A connection whose bytes are counted."""
 
     due: float
     """When the next bytes of a body have to arrive."""
 
     def held(self) -> int:
-        """Bytes that it takes now."""
+        """Return the bytes that it uses now."""
 
     def evict(self) -> None:
-        """Close it."""
+        """Close the connection."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,10 @@ class Limits:
 
     @staticmethod
     def of(memory: int, queue: int, descriptors: int | None) -> Limits:
-        """The limits of a server with so much memory, requests that wait, and descriptors: the
-        spare bytes are for connections over HTTP by a half, and over gRPC by a quarter."""
+        """Return the limits for a memory limit, a queue length and a number of descriptors.
+
+        Half of the spare bytes is for HTTP connections, a quarter for gRPC connections.
+        """
         most, spare = 2 * queue + 64, spare_bytes(memory)
         http, rpc = min(most, spare // 2 // CONNECTION), min(most, spare // 4 // RPC_CONNECTION)
         if descriptors is not None:
@@ -71,8 +73,7 @@ class Limits:
 
 
 def raised_descriptors() -> int | None:
-    """The most open files of this process, whose soft limit is raised to the hard one; None if
-    there is no limit."""
+    """Raise the soft limit of open files to the hard limit and return it; None if unlimited."""
     if resource is None:
         return None
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -83,7 +84,7 @@ def raised_descriptors() -> int | None:
 
 
 class Clients:
-    """The connections of a server. `most` are their number, `limit` their bytes."""
+    """The open connections of a server: at most `most`, with at most `limit` bytes together."""
 
     def __init__(self, most: int, limit: int, now: Callable[[], float] = monotonic) -> None:
         self.most, self.limit, self._now = most, limit, now
@@ -99,7 +100,7 @@ class Clients:
         return len(self._open)
 
     def enter(self, each: Connection) -> bool:
-        """Count a new connection; whether there is room for it."""
+        """Register a new connection; return False if there is no room for it."""
         if len(self._open) >= self.most and not (self._close_idle() or self.give_way()):
             self._log.warning("too many connections", extra={"facts": {"limit": self.most}})
             return False
@@ -109,21 +110,21 @@ class Clients:
         return True
 
     def refuse(self, each: Connection) -> bool:
-        """Whether a connection without room may be told so; else it is closed at once."""
+        """Whether a connection without room gets a 503 response; otherwise it is closed at once."""
         if len(self._refused) >= MOST_REFUSED:
             return False
         self._refused.add(each)
         return True
 
     def leave(self, each: Connection) -> None:
-        """Count a connection no more."""
+        """Remove a connection."""
         self._refused.discard(each)
         self._arriving.discard(each)
         self._waiting.pop(each, None)
         self.bytes -= self._open.pop(each, 0)
 
     def count(self, each: Connection, bytes: int) -> None:
-        """Set the bytes that a connection takes. Above the limit, connections are closed."""
+        """Set the bytes of a connection; above the limit, close connections."""
         before = self._open.get(each)
         if before is None:
             return
@@ -133,30 +134,30 @@ class Clients:
             self._shrink()
 
     def wait(self, each: Connection) -> None:
-        """A connection waits for a request."""
+        """Mark a connection as idle, without a request."""
         if each in self._open:
             self._waiting[each] = self._now()
 
     def work(self, each: Connection) -> None:
-        """It has one."""
+        """Mark a connection as busy with a request."""
         self._waiting.pop(each, None)
 
     def arrive(self, each: Connection) -> None:
-        """Its body begins to arrive."""
+        """Mark the body of a connection's request as arriving."""
         if each in self._open:
             each.due = self._now() + PATIENCE
             self._arriving.add(each)
 
     def count_arrived(self, each: Connection, bytes: int) -> None:
-        """So much of its body has arrived."""
+        """Extend the deadline of a body by the bytes that arrived."""
         each.due = min(each.due + bytes / LEAST_RATE, self._now() + PATIENCE)
 
     def rest(self, each: Connection) -> None:
-        """Nothing more of its body is expected."""
+        """Mark the body of a connection's request as complete."""
         self._arriving.discard(each)
 
     def give_way(self) -> bool:
-        """Close the connection whose body is most overdue; whether there is one."""
+        """Close the connection whose body is most overdue; return whether there was one."""
         slowest = min(self._arriving, key=lambda each: each.due, default=None)
         if slowest is None or slowest.due > self._now():
             return False
@@ -164,8 +165,10 @@ class Clients:
         return True
 
     def _close_idle(self) -> bool:
-        """Close the connection that has waited longest for a request; whether there is one. One
-        that has just come may have sent it."""
+        """Close the connection idle longest; return whether there was one.
+
+        New connections are spared for `FIRST_SECONDS`: their request may be on its way.
+        """
         now = self._now()
         idle = next((each for each, end in self._waiting.items() if end <= now), None)
         if idle is not None:
@@ -173,7 +176,7 @@ class Clients:
         return idle is not None
 
     def _shrink(self) -> None:
-        """Close connections until those that are left are below the limit."""
+        """Close connections until the rest is below the limit of bytes."""
         for each in self._open:
             self._open[each] = each.held()
         self.bytes = sum(self._open.values())

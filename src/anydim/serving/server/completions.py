@@ -19,7 +19,7 @@ from anydim.serving.server.decoders import Generation, find, generation_of
 from anydim.serving.server.embeddings import Tokenizers, answer_of_error, failure, is_tokens
 from anydim.serving.server.json_bodies import parse_object
 from anydim.serving.server.pieces import Pieces
-from anydim.serving.server.rest import LONG_TEXT, MOST_TEXT, Body, aside
+from anydim.serving.server.rest import LONG_TEXT, MOST_TEXT, Body, run_aside
 from anydim.serving.server.state import State
 
 MOST_PROMPTS = 64  # of a request
@@ -35,7 +35,7 @@ Event = tuple[int, str, list[int], str | None]
 
 
 class Completions:
-    """The endpoint. Sequences of all callers share steps."""
+    """The completions endpoint. Sequences of all clients share decoding steps."""
 
     def __init__(self, state: State, tokenizers: Tokenizers) -> None:
         self._state, self._tokenizers = state, tokenizers
@@ -48,7 +48,7 @@ class Completions:
             text = await body.read(receive)
             head = parse_object(text)
             begin = partial(_Sequences, self._state, self._tokenizers, head)
-            made = await aside(len(text) > LONG_TEXT, begin)
+            made = await run_aside(len(text) > LONG_TEXT, begin)
             events = made.events(scope, receive)
             if head.get("stream") is True:
                 await self._stream(send, made, events)
@@ -113,7 +113,7 @@ class _Sequences:
         self.wants_usage = isinstance(options, dict) and options.get("include_usage") is True
 
     async def events(self, scope: Scope, receive: Receive) -> AsyncIterator[Event]:
-        """What happens, as it happens. Raises the error of a sequence, or Gone."""
+        """Yield tokens and ends of sequences as they occur. Raises errors of sequences, or Gone."""
         loop, left_over = asyncio.get_running_loop(), len(self._prompts)
         self._forget = watch_disconnect(scope, receive, lambda: self._queue.put_nowait(Gone()))
         self._tasks = [
@@ -139,7 +139,7 @@ class _Sequences:
             self._queue.put_nowait(error)
 
     def _take(self, number: int, token: int, count: int, generation: Generation) -> bool:
-        """Note a token; whether it is the last one."""
+        """Record a token; return whether it is the last one of its sequence."""
         self._count += 1
         reason = None
         if token in generation.stop:
@@ -157,14 +157,14 @@ class _Sequences:
         return reason is not None
 
     async def close(self) -> None:
-        """End what still runs."""
+        """Cancel the sequences that still run."""
         self._forget()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def whole(self, events: AsyncIterator[Event]) -> dict[str, Any]:
-        """The answer without a stream."""
+        """Return the whole response, for requests without streaming."""
         found: list[Event] = [(number, "", [], None) for number in range(len(self._prompts))]
         async for number, text, tokens, reason in events:
             _, before, known, _ = found[number]
@@ -172,7 +172,7 @@ class _Sequences:
         return self.document(found, with_usage=True)
 
     def chunk(self, event: Event) -> dict[str, Any]:
-        """An event as clients read it."""
+        """Encode a server-sent event."""
         return self.document([event], with_usage=False)
 
     def document(self, events: Sequence[Event], with_usage: bool) -> dict[str, Any]:
@@ -200,7 +200,7 @@ async def _part(send: Send, document: Mapping[str, Any]) -> None:
 
 
 def _check(head: Mapping[str, Any]) -> None:
-    """Raise InputError for parameters that have no effect here."""
+    """Raise InputError for parameters that the server does not implement."""
     for name, value in _FIXED.items():
         if head.get(name, value) not in (value, None):
             raise InputError(f"'{name}' is {str(head[name])[:40]}, and only {value} is taken")

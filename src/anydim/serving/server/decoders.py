@@ -22,7 +22,7 @@ _STOPS = 16
 
 @dataclass(frozen=True)
 class ServedDecoder:
-    """A decoder under a name; `path` is its file."""
+    """A served decoder: its name, and the path of its file."""
 
     name: str
     path: Path
@@ -31,7 +31,7 @@ class ServedDecoder:
 
 @dataclass(frozen=True)
 class Generation:
-    """How a sequence is generated. `stop` are tokens after which it ends."""
+    """Parameters of generation; a sequence ends after a token in `stop`."""
 
     most: int
     choose: Choose
@@ -92,7 +92,7 @@ def generation_of(given: Mapping[str, Any]) -> Generation:
 
 
 def find(known: Mapping[str, ServedDecoder], name: Any) -> ServedDecoder:
-    """The decoder of a name, None if it is the only one; raises OptionError for another name."""
+    """Return the decoder with a name, or the only one for None; raises OptionError."""
     if name is None and len(known) == 1:
         return next(iter(known.values()))
     if not isinstance(name, str):

@@ -28,7 +28,7 @@ from anydim.serving.server.asgi import Gone, Receive, Scope, Send
 from anydim.serving.server.decoders import ServedDecoder
 from anydim.serving.server.json_bodies import parse_object
 from anydim.serving.server.repository import Loaded
-from anydim.serving.server.rest import LONG_TEXT, MOST_TEXT, Body, aside, wait_for_results
+from anydim.serving.server.rest import LONG_TEXT, MOST_TEXT, Body, run_aside, wait_for_results
 from anydim.serving.server.state import State, status_of, text_of
 
 MOST_TEXTS = 2048  # of a request
@@ -74,7 +74,7 @@ class Tokenizers:
         return found
 
     def forget(self, name: str) -> None:
-        """Read the tokenizer of a model again: the model was loaded again."""
+        """Drop the cached tokenizer of a model that was loaded again."""
         self._known.pop(name, None)
 
     def has(self, loaded: Loaded | ServedDecoder) -> bool:
@@ -90,8 +90,8 @@ class Tokenizers:
 
 
 class Embeddings:
-    """The endpoint. Each text is a request of the batcher, so that texts of all callers share calls
-    without padding."""
+    """The embeddings endpoint. Each text is a request of the batcher, so texts of all clients share
+    calls without padding."""
 
     def __init__(self, state: State, tokenizers: Tokenizers) -> None:
         self._state, self._tokenizers = state, tokenizers
@@ -125,7 +125,7 @@ class Embeddings:
         form = head.get("encoding_format", "float")
         if form not in _FLOATS:
             raise InputError(f"encoding_format is {form!r}", "float or base64")
-        rows = await aside(is_long, partial(self._tokens, loaded, head.get("input")))
+        rows = await run_aside(is_long, partial(self._tokens, loaded, head.get("input")))
         result, is_pooled, width = embedding_of(loaded)
         dimensions = head.get("dimensions")
         if dimensions is not None and dimensions != width:
@@ -239,5 +239,5 @@ def failure(error: BaseException) -> dict[str, Any]:
 
 
 def answer_of_error(error: BaseException) -> Answer:
-    """The answer for an error."""
+    """Return the response for an error."""
     return json_answer(failure(error), status_of(error))

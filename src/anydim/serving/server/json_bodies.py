@@ -1,5 +1,5 @@
-"""JSON of requests. Long JSON is read in pieces: `json.loads` keeps the interpreter from all other
-threads until it ends, a second for 50 MB."""
+"""Parsing of JSON requests. Long JSON is parsed in pieces, since `json.loads` holds the
+interpreter lock for its whole duration: a second for 50 MB."""
 
 from __future__ import annotations
 
@@ -36,8 +36,10 @@ Convert = Callable[[Sequence[Any]], numpy.ndarray]
 def parse_object(
     text: bytes | memoryview, lists: Mapping[str, Numbers] | None = None
 ) -> dict[str, Any]:
-    """A JSON object; raises InputError for anything else. Strings that are keys of `lists` stand
-    for these."""
+    """Parse a JSON object; raises InputError for anything else.
+
+    Strings that are keys of `lists` are replaced by its values.
+    """
 
     def placed(found: dict[str, Any]) -> dict[str, Any]:
         known = lists or {}
@@ -54,12 +56,12 @@ def parse_object(
 
 
 def _reason(error: Exception) -> str:
-    """Why JSON is not read; Python's advice for long integers is not for clients."""
+    """Return why JSON is invalid, without Python's advice on long integers."""
     return "an integer has too many digits" if "sys.set_int" in str(error) else str(error)
 
 
 class Numbers:
-    """A long list of numbers in JSON that was not read yet."""
+    """A long JSON list of numbers that is not parsed yet."""
 
     def __init__(self, text: memoryview) -> None:
         self._text = text
@@ -150,7 +152,7 @@ def parsed_long(text: memoryview) -> dict[str, Any]:
 
 
 def _long_values(text: memoryview) -> Iterator[tuple[int, int]]:
-    """Where long lists without strings and objects begin and end that are values of an object."""
+    """Yield (begin, end) of long lists of numbers that are values of an object."""
     marks = strings = rest = begin = 0
     before = 0  # the mark before
     while begin < len(text):
@@ -170,7 +172,7 @@ def _long_values(text: memoryview) -> Iterator[tuple[int, int]]:
 
 
 def _find(what: re.Pattern[bytes], text: memoryview, begin: int) -> int:
-    """Where a pattern is found; the end of the text if it is not."""
+    """Return the position of a pattern, or the length of the text if it is absent."""
     for start in range(begin, len(text), _PIECE):
         found = what.search(text, start, start + _PIECE)
         if found is not None:
@@ -179,7 +181,7 @@ def _find(what: re.Pattern[bytes], text: memoryview, begin: int) -> int:
 
 
 def _end_of_string(text: memoryview, begin: int) -> int:
-    """The end of a string that begins with its quote."""
+    """Return the end of a string literal that starts at a quote."""
     begin += 1
     while (found := _find(_QUOTE, text, begin)) < len(text):
         if text[found] == ord('"'):
@@ -206,12 +208,12 @@ _KINDS: dict[type, str] = {
 
 
 def kind_of(value: Any) -> str:
-    """What a value of JSON is, for errors."""
+    """Name the kind of a JSON value, for errors."""
     return _KINDS[type(value)]
 
 
 def short_json(value: Any) -> str:
-    """A value of JSON, for errors: the text of a short one, the kind of others."""
+    """Return the text of a short JSON value, or the kind of a long one, for errors."""
     text = repr(value) if isinstance(value, (str, int, float)) else kind_of(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
 

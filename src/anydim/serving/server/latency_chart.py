@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil, floor, log10
 
-from anydim.serving.server.arrivals import Sent
+from anydim.serving.server.arrivals import SentRequest
 
 _WIDE, _TALL, _EDGE = 440, 300, 74
 _STYLE = (
@@ -16,7 +16,7 @@ _STYLE = (
 _MARKS = (0.5, 0.9, 0.99, 0.999)
 
 
-def chart(sent: Sequence[Sent], title: str) -> str:
+def chart(sent: Sequence[SentRequest], title: str) -> str:
     """An SVG text with two drawings: milliseconds over length, and over percentiles."""
     wide = 2 * (_WIDE + _EDGE) + 40
     seconds = [max(each.latency, 1e-5) for each in sent]
@@ -43,7 +43,7 @@ def _frame(left: float, low: int, high: int, under: str) -> Iterator[str]:
     yield f'<text x="{left + _WIDE / 2}" y="{_TALL + 80}" text-anchor="middle">{under}</text>'
 
 
-def _points(sent: Sequence[Sent], low: int, high: int) -> Iterator[str]:
+def _points(sent: Sequence[SentRequest], low: int, high: int) -> Iterator[str]:
     yield from _frame(_EDGE, low, high, "length of a request")
     last = max(1.0, log10(max(each.length for each in sent) or 1))
     for power in range(ceil(last) + 1):

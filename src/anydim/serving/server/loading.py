@@ -15,7 +15,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import quote_list
 from anydim.serving.measures import percentiles
 from anydim.serving.server.arrivals import (
-    Sent,
+    SentRequest,
     Target,
     draw,
     fetch,
@@ -46,12 +46,12 @@ class LoadPlan:
     timeout: float
 
 
-def send_plan(plan: LoadPlan) -> list[Sent]:
+def send_plan(plan: LoadPlan) -> list[SentRequest]:
     """Send the requests of a plan; raises OptionError without a server or a model."""
     return asyncio.run(_send_plan(plan))
 
 
-async def _send_plan(plan: LoadPlan) -> list[Sent]:
+async def _send_plan(plan: LoadPlan) -> list[SentRequest]:
     target = target_of(plan.url, plan.model or "")
     if plan.model is None:
         names = [each["id"] for each in (await fetch(target, "/v1/models"))["data"]]
@@ -79,7 +79,7 @@ def _requests(
     ]  # fmt: skip
 
 
-def summary(plan: LoadPlan, found: Sequence[Sent]) -> Iterator[str]:
+def summary(plan: LoadPlan, found: Sequence[SentRequest]) -> Iterator[str]:
     """Lines about all requests, with the first error of each status."""
     done = [each for each in found if each.status == 200]
     last = max((each.at + each.latency for each in found), default=0.0)
@@ -92,7 +92,7 @@ def summary(plan: LoadPlan, found: Sequence[Sent]) -> Iterator[str]:
 
 
 def _error(body: bytes) -> str:
-    """The error in an answer; the text of one that is not of the protocol."""
+    """Return the error message of a response, or its text if it is not JSON of the protocol."""
     text = body.decode(errors="replace")
     try:
         found = json.loads(text)
@@ -102,7 +102,7 @@ def _error(body: bytes) -> str:
     return error if isinstance(error, str) else text
 
 
-def rows(found: Sequence[Sent]) -> list[tuple[str, ...]]:
+def rows(found: Sequence[SentRequest]) -> list[tuple[str, ...]]:
     """Percentiles in milliseconds by length, and of all."""
     done = [each for each in found if each.status == 200]
     made, low = [], 0
@@ -119,7 +119,7 @@ def _row(name: str, seconds: Sequence[float]) -> tuple[str, ...]:
     return (name, str(len(seconds)), *(f"{1e3 * value:.1f} ms" for value in found.values()))
 
 
-def picture(plan: LoadPlan, found: Sequence[Sent]) -> str:
+def picture(plan: LoadPlan, found: Sequence[SentRequest]) -> str:
     """The picture of the answered requests; raises OptionError without any."""
     done = [each for each in found if each.status == 200]
     if not done:

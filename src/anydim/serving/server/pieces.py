@@ -1,4 +1,4 @@
-"""The text of tokens, in pieces as they come."""
+"""Incremental detokenization: the text of a sequence, token by token."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _OPEN = "\ufffd"  # what a tokenizer writes for the first bytes of a character
 
 
 class Pieces:
-    """Makes text of the tokens of a sequence, and ends at stop texts.
+    """Decodes the tokens of a sequence incrementally, up to a stop text.
 
-    A piece is held back while it may be a part of a character or of a stop text.
+    Text that may be part of an incomplete character or of a stop text is held back.
     """
 
     def __init__(self, tokenizer: Any, stop: Sequence[str] = ()) -> None:
@@ -22,7 +22,7 @@ class Pieces:
         self.is_stopped = False
 
     def add(self, token: int) -> str:
-        """The text that became certain by a token."""
+        """Add a token; return the text that is final now."""
         self._ids.append(token)
         before = self._tokenizer.decode(self._ids[self._begin : self._read])
         whole = self._tokenizer.decode(self._ids[self._begin :])
@@ -39,13 +39,13 @@ class Pieces:
             self.is_stopped = True
             found, self._held = self._held[: min(ends)], ""
             return found
-        keep = max((_overlap(self._held, text) for text in self._stop), default=0)
+        keep = max((_length_of_overlap(self._held, text) for text in self._stop), default=0)
         cut = len(self._held) - keep
         found, self._held = self._held[:cut], self._held[cut:]
         return found
 
     def end(self) -> str:
-        """What was held back: no token follows."""
+        """Return the text held back, after the last token."""
         if self.is_stopped:
             return ""
         before = self._tokenizer.decode(self._ids[self._begin : self._read])
@@ -54,7 +54,7 @@ class Pieces:
         return found
 
 
-def _overlap(text: str, stop: str) -> int:
-    """The length of the longest end of a text with which a stop text begins."""
+def _length_of_overlap(text: str, stop: str) -> int:
+    """Return the length of the longest suffix of `text` that is a prefix of `stop`."""
     longest = min(len(text), len(stop) - 1)
     return next((n for n in range(longest, 0, -1) if stop.startswith(text[-n:])), 0)

@@ -14,7 +14,7 @@ from anydim.serving.server.asgi import Gone, Receive, Scope, Send, watch_disconn
 from anydim.serving.server.heads import Heads
 from anydim.serving.server.json_bodies import LONG, parsed_long, short_json
 from anydim.serving.server.state import Made, State, status_of, text_of
-from anydim.serving.server.tensors import Asked, answer_body, is_long, parse_request
+from anydim.serving.server.tensors import InferRequest, answer_body, is_long, parse_request
 
 JSON_FACTOR = 8  # bytes of memory that a byte of JSON takes while it is read
 _MOST_DIGITS = 19
@@ -102,7 +102,7 @@ class Body:
         return head, rest
 
     def free(self) -> None:
-        """Count its bytes no more."""
+        """Return its bytes to the memory limit."""
         if self._held:
             self._state.batcher.engine.unhold(self._held)
             self._held = 0
@@ -132,7 +132,7 @@ def split(headers: dict[bytes, bytes], body: memoryview) -> tuple[memoryview, me
     return body[:size], body[size:]
 
 
-def options_of(found: Asked) -> dict[str, Any]:
+def options_of(found: InferRequest) -> dict[str, Any]:
     """Priority and deadline: the parameters `priority`, and `timeout` in microseconds."""
     options: dict[str, Any] = {}
     priority, timeout = found.parameters.get("priority"), found.parameters.get("timeout")
@@ -147,13 +147,13 @@ def options_of(found: Asked) -> dict[str, Any]:
     return options
 
 
-async def aside(is_long: bool, work: Callable[[], Made]) -> Made:
-    """What some work makes, in another thread if it is long."""
+async def run_aside(is_long: bool, work: Callable[[], Made]) -> Made:
+    """Return the result of some work, which runs in another thread if it is long."""
     return await asyncio.to_thread(work) if is_long else work()
 
 
 async def wait_for_results(state: State, request: Request, scope: Scope, receive: Receive) -> Any:
-    """The results of a request; cancels it if the client goes away."""
+    """Wait for the results of a request; cancel it if the client disconnects."""
     outcome: asyncio.Future[Any] = request.future
     if outcome.done():
         return await state.batcher.outcome(request)
@@ -179,7 +179,7 @@ class Infer:
         self._state, self._heads = state, Heads()
         self._reads = asyncio.Lock()  # one long JSON at a time
 
-    async def _parse_request(self, head: memoryview, rest: memoryview) -> Asked:
+    async def _parse_request(self, head: memoryview, rest: memoryview) -> InferRequest:
         """A request of its JSON and of the bytes behind it. Raises InputError."""
         if len(head) <= LONG:
             return self._heads.parse_request(head, rest)
@@ -207,7 +207,7 @@ class Infer:
             del head, rest
             results = await wait_for_results(state, request, scope, receive)
             made = partial(answer_body, name, str(loaded.version), found, results)
-            text, length = await aside(is_long(found, results), made)
+            text, length = await run_aside(is_long(found, results), made)
             headers = [JSON]
             if length is not None:
                 headers = [(b"content-type", b"application/octet-stream"),

@@ -23,7 +23,7 @@ from anydim.serving.server.rpc_connections import RpcConnections
 from anydim.serving.server.state import State, metadata_of, status_of, text_of
 from anydim.serving.server.tensors import (
     MOST_ID,
-    Asked,
+    InferRequest,
     check_parameters,
     datatype,
     dtype_of,
@@ -297,7 +297,9 @@ class _Call:
             for each in request.outputs:
                 check_parameters(each.parameters, f"output '{each.name}'")
             outputs = tuple(each.name for each in request.outputs) or None
-            found = Asked(inputs_of(request), id_of(request.id), outputs, {}, True, parameters)
+            found = InferRequest(
+                inputs_of(request), id_of(request.id), outputs, {}, True, parameters
+            )
             self._waiting = self._batcher.submit(
                 found.inputs, request.model_name, outputs=outputs, keep=_COPIES,
                 within=state.seconds_on_the_loop(), **options_of(found),

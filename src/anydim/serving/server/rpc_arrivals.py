@@ -41,7 +41,7 @@ _SHORT_SECONDS = 2.0  # of a short message, which is there before it is read
 
 
 def longest_message(most_body: int) -> int:
-    """The most bytes of a message, by the limit of bodies over HTTP."""
+    """Return the limit of a gRPC message for a limit of HTTP bodies."""
     return min(most_body, max(LEAST_MESSAGE, most_body // MESSAGE_SHARE)) + _OVERHEAD
 
 
@@ -50,7 +50,7 @@ Parse = Callable[[bytes], Any]
 
 
 class _Reader:
-    """A call whose message is read, and has to go on arriving until `due`."""
+    """A call whose message is being received; more of it must arrive before `due`."""
 
     def __init__(self, connections: RpcConnections | None, context: Any, patience: float) -> None:
         self._connections, self._peer = connections, peer_of(context.peer())
@@ -63,7 +63,7 @@ class _Reader:
         return None if self._connections is None else self._connections.bytes_received(self._peer)
 
     def is_slow(self) -> bool:
-        """Whether less has arrived than has to."""
+        """Whether the message arrives too slowly."""
         now, total = monotonic(), self._total()
         if total is not None and self._received is not None and total > self._received:
             self.due = min(self.due + (total - self._received) / LEAST_RATE, now + PATIENCE)
@@ -71,7 +71,7 @@ class _Reader:
         return now > self.due
 
     def give_way(self) -> None:
-        """End the call, for others."""
+        """Abort the call to free memory for others."""
         self.is_given_way = True
         if self.reading is not None:
             self.reading.cancel()
@@ -140,7 +140,7 @@ class Arrivals:
             return _parse_message(found, parse)
 
     async def _unless_stopping(self, context: Any, reader: _Reader) -> Any:
-        """The next message of a stream. Raises BusyError once the server stops."""
+        """Receive the next message of a stream; raises BusyError once the server stops."""
         self._check_that_it_goes_on()
         reading = reader.reading = asyncio.ensure_future(context.read())
         stopping = asyncio.ensure_future(self._state.stopping.wait())
@@ -184,7 +184,7 @@ class Arrivals:
             self._engine.unhold(self._bytes)
 
     def _give_way(self) -> bool:
-        """End the call whose message is most overdue; whether there is one."""
+        """Abort the call whose message is most overdue; return whether there was one."""
         slow = [each for each in self._readers if each.is_slow()]
         if slow:
             slowest = min(slow, key=lambda each: each.due)

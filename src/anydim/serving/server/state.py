@@ -1,4 +1,4 @@
-"""What the parts of a server share: batcher, repository, protocol answers, and the log."""
+"""State shared by the endpoints of a server: batcher, repository, metadata, errors and log."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def status_of(error: BaseException) -> int:
 
 
 def text_of(error: BaseException) -> str:
-    """What a client reads: problem and advice of user errors, nothing of what is inside."""
+    """Return the message of an error for clients: user errors in full, no internal details."""
     if isinstance(error, UserError):
         text = f"{error.problem}; {error.hint}" if error.hint else error.problem
         return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}..."
@@ -70,7 +70,7 @@ def text_of(error: BaseException) -> str:
 
 
 class State:
-    """The parts of a running server. `most_body` is the limit of a body, in bytes."""
+    """The state of a running server. `most_body` is the limit of a request body, in bytes."""
 
     def __init__(
         self, batcher: AsyncBatcher, repository: Repository, most_body: int, clients: Clients
@@ -86,12 +86,12 @@ class State:
         self.log = logging.getLogger("anydim.server")
 
     def seconds_on_the_loop(self) -> float:
-        """How long a call may hold up the event loop: not at all beside other requests."""
+        """Return how long a call may block the event loop: 0 if there are other requests."""
         return CALL_ON_THE_LOOP if len(self.tasks) + self.rpc_calls <= 1 else 0.0
 
     async def make_room(self, take: Callable[[], Made]) -> Made:
-        """What `take` returns. While it raises BusyError, requests that arrive slowly give way,
-        and what they hold is freed."""
+        """Return what `take` returns; while it raises BusyError, abort requests that arrive
+        slowly, to free their memory, and retry."""
         while True:
             try:
                 return take()
@@ -101,12 +101,12 @@ class State:
             await asyncio.sleep(_FREED)
 
     def give_way(self) -> bool:
-        """End a request that arrives slowly, over HTTP or gRPC; whether there is one."""
+        """Abort a request that arrives slowly, over HTTP or gRPC; return whether there was one."""
         return any(each() for each in self.slow)
 
     @property
     def is_ready(self) -> bool:
-        """Whether requests are taken: a model is loaded, and no signal came."""
+        """Whether the server accepts requests: a model is loaded, and it is not stopping."""
         return not self.stopping.is_set() and bool(self.repository.loaded or self.decoders)
 
     def prometheus(self) -> str:
@@ -172,7 +172,7 @@ def _size(size: Any) -> int:
 
 
 def dims_of(loaded: Loaded) -> dict[str, list[int | None]]:
-    """The bounds of the dims, as a caller knows them."""
+    """Return the bounds of the dims of a model, as its callers know them."""
     model = loaded.model
     dims = {dim.name: [dim.lo, dim.hi] for dim in model.dims.dims}
     port = next((p for p in model.lists.values() if isinstance(p, RaggedPort)), None)

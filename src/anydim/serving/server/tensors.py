@@ -16,7 +16,7 @@ import numpy
 from anydim.base.dtypes import DType, bfloat16
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
-from anydim.serving.server.answers import NUMBERS, Parts, elements, json_of, plain
+from anydim.serving.server.answers import NUMBERS, Parts, elements, json_elements, json_of
 from anydim.serving.server.json_bodies import Numbers, kind_of, short_json, wrong_nesting
 
 MOST_AXES = 32
@@ -41,7 +41,7 @@ _ELEMENTS: dict[str, tuple[str, frozenset[type]]] = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class InferRequest:
     """A request as a client sent it.
 
     `outputs` are the names of the requested results, None for all; `binary` those it wants as
@@ -82,9 +82,9 @@ def datatype(dtype: DType | numpy.dtype) -> str:
     return DATATYPES.get(str(found.name), str(found.name).upper())
 
 
-def parse_request(head: Mapping[str, Any], rest: memoryview) -> Asked:
-    """A request of its JSON head, and of the bytes behind it. Raises InputError."""
-    return asked_for(head, arrays_of(rows_of(head), rest))
+def parse_request(head: Mapping[str, Any], rest: memoryview) -> InferRequest:
+    """Parse a request: its JSON head and the binary tensors behind it. Raises InputError."""
+    return request_of(head, arrays_of(rows_of(head), rest))
 
 
 def rows_of(head: Mapping[str, Any]) -> tuple[Row, ...]:
@@ -115,7 +115,7 @@ def arrays_of(rows: Sequence[Row], rest: memoryview) -> dict[str, numpy.ndarray]
     return found
 
 
-def asked_for(head: Mapping[str, Any], inputs: dict[str, numpy.ndarray]) -> Asked:
+def request_of(head: Mapping[str, Any], inputs: dict[str, numpy.ndarray]) -> InferRequest:
     """A request with these inputs; its head specifies the rest. Raises InputError."""
     names: list[str] = []
     binary: dict[str, bool] = {}
@@ -128,7 +128,7 @@ def asked_for(head: Mapping[str, Any], inputs: dict[str, numpy.ndarray]) -> Aske
         if "binary_data" in parameters:
             binary[name] = parameters["binary_data"] is True
     parameters = _parameters(head, "the request")
-    return Asked(
+    return InferRequest(
         inputs, id_of(head.get("id")), tuple(dict.fromkeys(names)) or None, binary,
         parameters.get("binary_data_output") is True, parameters,
     )  # fmt: skip
@@ -139,8 +139,7 @@ def _wrong_size(where: str, size: Any, why: str) -> InputError:
 
 
 def id_of(given: Any) -> str:
-    """The client's name of a request; raises InputError for what is no string or number, and for a
-    long one, which would be kept."""
+    """Return the id of a request; raises InputError if it is no string or number, or too long."""
     if given is None:
         return ""
     if type(given) not in (str, int, float):
@@ -344,10 +343,12 @@ def _elements(where: str, dtype: numpy.dtype, data: Sequence[Any]) -> numpy.ndar
 
 
 def answer_body(
-    model: str, version: str, asked: Asked, results: Mapping[str, Any]
+    model: str, version: str, asked: InferRequest, results: Mapping[str, Any]
 ) -> tuple[bytes | Parts, int | None]:
-    """The body of an answer, and the length of its head; None if all of it is JSON. To find the
-    length of a long head, it is written once more."""
+    """Return the body of a response and the length of its JSON head (None: all of it is JSON).
+
+    A long head is produced twice, once for its length.
+    """
     about = {"model_name": model, "model_version": version}
     if asked.id:
         about["id"] = asked.id
@@ -391,7 +392,7 @@ def _in_bytes(model: str, version: str, results: Mapping[str, Any]) -> tuple[Par
 def _head_of_bytes(
     model: str, version: str, rows: tuple[tuple[str, numpy.dtype, tuple[int, ...], int], ...]
 ) -> bytes:
-    """The JSON of an answer before results as bytes, which repeats."""
+    """Return the JSON head of a response with binary results; cached, as it repeats."""
     outputs = [
         {"name": name, "datatype": datatype(dtype), "shape": list(shape),
          "parameters": {"binary_data_size": size}}
@@ -400,7 +401,7 @@ def _head_of_bytes(
     return json_of({"model_name": model, "model_version": version, "outputs": outputs})
 
 
-def is_long(asked: Asked, results: Mapping[str, Any]) -> bool:
+def is_long(asked: InferRequest, results: Mapping[str, Any]) -> bool:
     """Whether more than `NUMBERS` elements are written as JSON."""
     sizes = (array.size for name, array in results.items() if not asked.is_binary(name))
     return sum(sizes) > NUMBERS
@@ -408,7 +409,7 @@ def is_long(asked: Asked, results: Mapping[str, Any]) -> bool:
 
 def _with_data(row: dict[str, Any], array: numpy.ndarray | None) -> dict[str, Any]:
     if array is not None:
-        row["data"] = plain(array).tolist()
+        row["data"] = json_elements(array).tolist()
     return row
 
 

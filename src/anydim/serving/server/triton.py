@@ -48,7 +48,7 @@ def model_class(file: str) -> type[Any]:
 
 
 class _Model:
-    """What Triton calls."""
+    """The model interface of Triton's Python backend."""
 
     folder: Path
 
@@ -83,7 +83,7 @@ class _Model:
         return [self._response(each) for each in [self._submit(each) for each in requests]]
 
     def finalize(self) -> None:
-        """End the threads."""
+        """Stop the threads of the batcher."""
         self._batcher.close(True, _STOP_SECONDS)
 
     def _submit(self, request: Any) -> Future[Any] | UserError:

@@ -11,7 +11,7 @@ from anydim.cli import main
 from anydim.serving.server.arrivals import (
     FAILED,
     Connections,
-    Sent,
+    SentRequest,
     Target,
     request_bytes,
     send_all,
@@ -89,9 +89,11 @@ def test_connections_that_the_server_closed_are_replaced() -> None:
 def test_a_summary_has_the_first_error_of_each_status() -> None:
     plan = LoadPlan("x", None, 1.0, 1.0, [], None, {}, (), 0, 1.0)
     found = [
-        Sent(0.0, 9, 0.1, 200, b"{}"), Sent(0.1, 7, 0.1, 400, b'{"error":"too short"}'),
-        Sent(0.2, 8, 0.1, 400, b'{"error":"too long"}'), Sent(0.3, 3, 0.1, 503, b"full"),
-        Sent(0.4, 3, 0.1, FAILED, b"Connection refused"),
+        SentRequest(0.0, 9, 0.1, 200, b"{}"),
+        SentRequest(0.1, 7, 0.1, 400, b'{"error":"too short"}'),
+        SentRequest(0.2, 8, 0.1, 400, b'{"error":"too long"}'),
+        SentRequest(0.3, 3, 0.1, 503, b"full"),
+        SentRequest(0.4, 3, 0.1, FAILED, b"Connection refused"),
     ]  # fmt: skip
     first, *others = summary(plan, found)
     assert first.startswith("1 of 5 answered")
@@ -107,7 +109,7 @@ def test_errors_of_requests_are_kept() -> None:
         while await reader.readline():
             writer.write(b"HTTP/1.1 400 Bad\r\ncontent-length: 3\r\n\r\nbad")
 
-    async def run() -> list[Sent]:
+    async def run() -> list[SentRequest]:
         async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             target = Target("127.0.0.1", server.sockets[0].getsockname()[1], "x")
             return await send_all(target, [(3, b"x\r\n")], 1000, 0)

@@ -13,12 +13,12 @@ Advance = Callable[[int, "int | None", str], None]
 _LINE_EVERY = 5.0  # seconds between two lines
 
 
-def silent(done: int, total: int | None, detail: str) -> None:
+def ignore_progress(done: int, total: int | None, detail: str) -> None:
     """Show no progress."""
 
 
 @contextmanager
-def shown(title: str) -> Iterator[Advance]:
+def show_bar(title: str) -> Iterator[Advance]:
     """Show a bar on a terminal if `rich` is installed, otherwise lines."""
     try:
         rich: Any = import_module("rich.progress")

@@ -62,16 +62,16 @@ class Layout:
 
     # ---- items ---------------------------------------------------------------------------------
 
-    def item(self, number: int, given: Any) -> ItemArrays:
+    def read_item(self, number: int, given: Any) -> ItemArrays:
         """Convert a given item; raises InputError or DimError that name it."""
         try:
-            return self._item(number, given)
+            return self._read_item(number, given)
         except UserError as error:
-            raise of_item(number, error) from None
+            raise error_of_item(number, error) from None
 
-    def _item(self, number: int, given: Any) -> ItemArrays:
+    def _read_item(self, number: int, given: Any) -> ItemArrays:
         specs = self.signature.inputs
-        values = values_of(given, self.signature.name, [spec.name for spec in specs])
+        values = input_values(given, self.signature.name, [spec.name for spec in specs])
         single = self.batch is not None and all(
             axis is None or rank_of(value) == spec.rank - 1
             for value, spec, axis in zip(values, specs, self.axes)
@@ -123,7 +123,7 @@ class Layout:
 
     # ---- groups --------------------------------------------------------------------------------
 
-    def together(self, items: Sequence[ItemArrays]) -> dict[str, int]:
+    def call_sizes(self, items: Sequence[ItemArrays]) -> dict[str, int]:
         """Return the sizes of a call with these items."""
         sizes = dict(items[0].sizes)
         for name in self.padded:
@@ -132,17 +132,17 @@ class Layout:
             sizes[self.batch] = sum(item.sizes[self.batch] for item in items)
         return sizes
 
-    def stacked(
+    def join_inputs(
         self, items: Sequence[ItemArrays], sizes: Mapping[str, int]
     ) -> dict[str, numpy.ndarray]:
         """Return the inputs of a call with these items and sizes."""
         specs = self.signature.inputs
         return {
-            spec.name: self._joined(spec, axis, [item.arrays[number] for item in items], sizes)
+            spec.name: self._join_input(spec, axis, [item.arrays[number] for item in items], sizes)
             for number, (spec, axis) in enumerate(zip(specs, self.axes))
         }
 
-    def _joined(
+    def _join_input(
         self, spec: TensorSpec, axis: int | None, parts: Sequence[numpy.ndarray],
         sizes: Mapping[str, int],
     ) -> numpy.ndarray:  # fmt: skip
@@ -161,7 +161,7 @@ class Layout:
             begin += part.shape[axis]
         return whole
 
-    def apart(
+    def split_results(
         self, outputs: Arrays, items: Sequence[ItemArrays], sizes: Mapping[str, int]
     ) -> list[dict[str, Any]]:
         """Return the results of each item as separate arrays."""
@@ -190,7 +190,7 @@ class Layout:
         return made if item.wrap is None else item.wrap(made)
 
 
-def values_of(
+def input_values(
     given: Any, model: str, names: Sequence[str], optional: Sequence[str] = ()
 ) -> list[Any]:
     """Return the values of an item by input; None for `optional` ones that it does not have."""
@@ -222,12 +222,12 @@ def _wrong_names(
     return InputError(f"{model} needs input '{missing}'", f"its inputs are {quote_list(names)}")
 
 
-def of_item(number: int, error: UserError) -> UserError:
+def error_of_item(number: int, error: UserError) -> UserError:
     """Prefix an error with the number of its item."""
     return type(error)(f"item {number}: {error.problem}", error.hint)
 
 
-def alike(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str | None:
+def differing_result(found: Mapping[str, Any], expected: Mapping[str, Any]) -> str | None:
     """Return the first result that differs by more than rounding, or None."""
     for name, one in found.items():
         left, right = numpy.asarray(one), numpy.asarray(expected[name])

@@ -17,7 +17,7 @@ from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Size
 
 
-def layout(
+def batch_layout(
     signature: Signature, batch: str | None, pad: Mapping[str, Any] | None,
     outputs: Sequence[str] | None,
 ) -> Layout:  # fmt: skip
@@ -61,7 +61,7 @@ def joinable(signature: Signature) -> list[str]:
     for dim in signature.box.dims:
         if dim.lo != dim.hi and any(_has(spec, dim.name) for spec in signature.inputs):
             with suppress(OptionError):
-                layout(signature, dim.name, None, None)
+                batch_layout(signature, dim.name, None, None)
                 found.append(dim.name)
     return found
 

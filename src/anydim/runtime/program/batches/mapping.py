@@ -30,10 +30,15 @@ from anydim.runtime.executable import Executable
 from anydim.runtime.program.batches import bar
 from anydim.runtime.program.batches.costs import Costs
 from anydim.runtime.program.batches.cuts import Seconds, cut, cut_few
-from anydim.runtime.program.batches.layout import ItemArrays, Layout, alike, of_item
-from anydim.runtime.program.batches.map_arguments import layout
+from anydim.runtime.program.batches.layout import (
+    ItemArrays,
+    Layout,
+    differing_result,
+    error_of_item,
+)
+from anydim.runtime.program.batches.map_arguments import batch_layout
 from anydim.runtime.program.batches.sampled_rows import EVERY, ChangedRows
-from anydim.runtime.program.batches.work import Columns, Rates, work
+from anydim.runtime.program.batches.work import Columns, Rates, work_of
 from anydim.runtime.program.program import Program
 from anydim.sizes import LARGEST, Dim, holds
 
@@ -68,18 +73,18 @@ class Job:
     tell: Callable[[str], AbstractContextManager[bar.Advance]]
 
 
-def teller(progress: Any) -> Callable[[str], AbstractContextManager[bar.Advance]]:
+def make_reporter(progress: Any) -> Callable[[str], AbstractContextManager[bar.Advance]]:
     """Return a progress reporter: none, a bar (True), or a function (done, total or None,
     detail)."""
     if callable(progress):
         return lambda title: nullcontext(progress)
     if progress is not None and not isinstance(progress, bool):
         raise OptionError(f"progress is {short_repr(progress)}", "give True, or a function")
-    return bar.shown if progress else lambda title: nullcontext(bar.silent)
+    return bar.show_bar if progress else lambda title: nullcontext(bar.ignore_progress)
 
 
 @dataclass(frozen=True)
-class Ran:
+class GroupResults:
     """The results of a group, the numbers of its items, and the sizes of its call."""
 
     numbers: Sequence[int]
@@ -98,7 +103,7 @@ class Windows:
         self._layouts: dict[str, Any] = {}
         self._within_bounds: set[tuple[int, ...]] = set()
 
-    def mapped(
+    def map_items(
         self, inputs: Iterable[Any], memory: int | str, batch: str | None,
         pad: Mapping[str, Any] | None, outputs: Sequence[str] | None, window: int, check: bool,
         progress: Any,
@@ -115,7 +120,7 @@ class Windows:
         if layout is None:
             layout = self._layout(batch, pad, outputs, check)
             self._layouts = {**dict(list(self._layouts.items())[-_LAYOUTS:]), key: layout}
-        job = Job(layout, min(bytes_of(memory), LARGEST), window, check, teller(progress))
+        job = Job(layout, min(bytes_of(memory), LARGEST), window, check, make_reporter(progress))
         if hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"):
             return list(self.results(list(inputs), job))
         return self.results(inputs, job)
@@ -134,7 +139,7 @@ class Windows:
                 for ran in self._run(given, first, job):
                     ready.update(zip(ran.numbers, ran.results))
                     done = following + len(ready)
-                    if tell is not bar.silent:
+                    if tell is not bar.ignore_progress:
                         tell(done, total, f"{len(ran.numbers)} at {_text(ran.sizes)}")
                     while following in ready:
                         yield ready.pop(following)
@@ -148,7 +153,7 @@ class Windows:
         """Check the arguments of a `map`; return how items are joined and results split."""
         raise NotImplementedError
 
-    def _run(self, given: list[Any], first: int, job: Job) -> Iterator[Ran]:
+    def _run(self, given: list[Any], first: int, job: Job) -> Iterator[GroupResults]:
         """Yield the results of a window in groups, in any order; `given` may be emptied."""
         raise NotImplementedError
 
@@ -210,7 +215,7 @@ class Mapper(Windows):
     def __init__(
         self, executable: Executable[Any], program: Program, mixing: Mapping[str, str]
     ) -> None:
-        super().__init__(executable, program, Costs(work(program), executable.threads))
+        super().__init__(executable, program, Costs(work_of(program), executable.threads))
         self.work = self.costs.work
         self.rates = Rates()
         self._independent = {dim for dim, reason in mixing.items() if not reason}
@@ -222,14 +227,14 @@ class Mapper(Windows):
     def _layout(
         self, batch: str | None, pad: Any, outputs: Sequence[str] | None, check: bool
     ) -> Layout:
-        return layout(self.signature, batch, pad, outputs)
+        return batch_layout(self.signature, batch, pad, outputs)
 
-    def _run(self, given: list[Any], first: int, job: Job) -> Iterator[Ran]:
+    def _run(self, given: list[Any], first: int, job: Job) -> Iterator[GroupResults]:
         """Yield results of groups; remaining groups are rechosen as times become known.
 
         The most expensive group runs first, the cheapest second, which calibrates both ends.
         """
-        items = [job.layout.item(first + n, each) for n, each in enumerate(given)]
+        items = [job.layout.read_item(first + n, each) for n, each in enumerate(given)]
         given.clear()
         start = perf_counter()
         left, ran, again = self.groups(items, job), 0, 2
@@ -237,7 +242,7 @@ class Mapper(Windows):
         while left:
             group = left.pop(0 if ran == 1 else -1)
             results = self._timed(group, job)
-            yield Ran([item.number for item in group.items], results, group.sizes)
+            yield GroupResults([item.number for item in group.items], results, group.sizes)
             ran += 1
             if ran >= again and self.rates.is_due:
                 again = 2 * ran + 2
@@ -289,7 +294,7 @@ class Mapper(Windows):
         for numbers, seconds in pairs or [(range(len(items)), None)]:
             held = [items[number] for number in numbers]
             if fits:
-                yield Group(held, job.layout.together(held), seconds)
+                yield Group(held, job.layout.call_sizes(held), seconds)
             else:
                 yield from self._fitting(held, job)
 
@@ -330,12 +335,12 @@ class Mapper(Windows):
 
     def _fitting(self, items: list[ItemArrays], job: Job) -> Iterator[Group]:
         """Yield a group, or its halves if it exceeds the limit; raises if a single item does."""
-        sizes = job.layout.together(items)
+        sizes = job.layout.call_sizes(items)
         problem = self._problem(sizes, job.limit)
         if problem is None:
             yield Group(items, sizes)
         elif len(items) == 1:
-            raise of_item(items[0].number, problem)
+            raise error_of_item(items[0].number, problem)
         else:
             half = len(items) // 2
             yield from self._fitting(items[:half], job)
@@ -351,7 +356,7 @@ class Mapper(Windows):
 
     def _timed(self, group: Group, job: Job) -> list[Any]:
         sizes = group.sizes
-        given = job.layout.stacked(group.items, sizes)
+        given = job.layout.join_inputs(group.items, sizes)
         self._make_room(sizes, job.limit)
         start = perf_counter()
         try:
@@ -361,10 +366,10 @@ class Mapper(Windows):
         except InputError as error:
             if len(group.items) > 1:
                 self._find(group.items, job)
-            raise of_item(group.items[0].number, error) from None
+            raise error_of_item(group.items[0].number, error) from None
         seconds = perf_counter() - start
         self.rates.learn(sizes, seconds)
-        results: list[Any] = job.layout.apart(outputs, group.items, sizes)
+        results: list[Any] = job.layout.split_results(outputs, group.items, sizes)
         del given, outputs
         if job.check and len(group.items) > 1:
             self._check(group, results, job, seconds)
@@ -374,9 +379,9 @@ class Mapper(Windows):
         """Raise the error of the item that fails alone, if there is one."""
         for item in items:
             try:
-                self.executable(job.layout.stacked([item], item.sizes))
+                self.executable(job.layout.join_inputs([item], item.sizes))
             except InputError as error:
-                raise of_item(item.number, error) from None
+                raise error_of_item(item.number, error) from None
 
     def _check(self, group: Group, results: Sequence[Any], job: Job, seconds: float) -> None:
         """Compare the most padded item with its result alone, once per layout.
@@ -397,14 +402,14 @@ class Mapper(Windows):
         if self._problem(item.sizes, job.limit) is None:
             self._make_room(item.sizes, job.limit)
             name = self._changed.differing_result(
-                self.executable, way, group.items, place, results[place], alike,
+                self.executable, way, group.items, place, results[place], differing_result,
                 () if proven else range(2), seconds,
             )  # fmt: skip
             if name is not None:
                 cause = f"rows of '{way.batch}' depend on each other"
                 if way.padded:
                     cause += f", or on what {', '.join(way.padded)} is padded with"
-                raise of_item(item.number, InputError(
+                raise error_of_item(item.number, InputError(
                     f"result '{name}' differs between a group and a single item",
                     f"{cause}: choose another batch=, mask the padding, or accept it (check=False)",
                 ))  # fmt: skip

@@ -14,7 +14,7 @@ from anydim.base.records import dataclass
 from anydim.runtime.executable import Executable
 from anydim.runtime.program.batches.costs import Costs
 from anydim.runtime.program.batches.item import Item
-from anydim.runtime.program.batches.layout import values_of
+from anydim.runtime.program.batches.layout import input_values
 from anydim.runtime.program.batches.map_arguments import axis_of, wanted_results
 from anydim.runtime.program.batches.row_inputs import (
     RowInput,
@@ -22,7 +22,7 @@ from anydim.runtime.program.batches.row_inputs import (
     is_all_ones,
     row_input,
 )
-from anydim.runtime.program.batches.work import work
+from anydim.runtime.program.batches.work import work_of
 from anydim.runtime.program.program import Program
 from anydim.runtime.ragged import Packing, Ragged, check_ones, join_rows
 
@@ -87,7 +87,7 @@ class RaggedForm:
         self._packing = packing = Packing(name, lists, self._specs)
         self._table, self.batch = packing.table, packing.rows_dim
         described = frozenset((*self._table.totals, *self._table.longest))
-        self.costs = Costs(work(program, described), executable.threads)
+        self.costs = Costs(work_of(program, described), executable.threads)
         self.most_rows = program.signature.box.dim(self.batch).hi
         masks = [n for n, port in packing.inputs.items() if port.ones and n not in inputs]
         self._names, self._masks = tuple(inputs), tuple(masks)
@@ -115,7 +115,7 @@ class RaggedForm:
         """As `Form.read`. Raises InputError or DimError."""
         content = _Content({}, {})
         singles = list[bool]()
-        values = values_of(given, self.name, self._names, self._masks)
+        values = input_values(given, self.name, self._names, self._masks)
         for (name, each), value in zip(self._named_inputs, values):
             if value is None and name in self._masks:
                 continue

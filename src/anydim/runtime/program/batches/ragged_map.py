@@ -19,9 +19,9 @@ from anydim.base.errors import InputError, OptionError, OutOfMemoryError, UserEr
 from anydim.runtime.arrays import wrapper
 from anydim.runtime.executable import Executable
 from anydim.runtime.program.batches.item import Item
-from anydim.runtime.program.batches.layout import of_item
+from anydim.runtime.program.batches.layout import error_of_item
 from anydim.runtime.program.batches.map_arguments import wanted_results
-from anydim.runtime.program.batches.mapping import Job, Ran, Windows
+from anydim.runtime.program.batches.mapping import GroupResults, Job, Windows
 from anydim.runtime.program.batches.ragged_form import RaggedForm
 from anydim.runtime.program.batches.row_inputs import RowInput
 from anydim.runtime.program.program import Program
@@ -76,7 +76,7 @@ class RaggedMapper(Windows):
         self.form.check_results(names)
         return names
 
-    def _run(self, given: list[Any], first: int, job: Job) -> Iterator[Ran]:
+    def _run(self, given: list[Any], first: int, job: Job) -> Iterator[GroupResults]:
         with collector_paused():  # many objects, no cycles
             wraps = {number: _wrap_of(each) for number, each in enumerate(given)}
             wraps = {number: wrap for number, wrap in wraps.items() if wrap is not None}
@@ -89,7 +89,7 @@ class RaggedMapper(Windows):
             for number in wraps.keys() & range(start, stop):
                 found = results[number - start]
                 results[number - start] = {k: wraps[number](value) for k, value in found.items()}
-            yield Ran(range(first + start, first + stop), results, sizes)
+            yield GroupResults(range(first + start, first + stop), results, sizes)
 
     def _read(self, given: Sequence[Any], first: int, outputs: tuple[str, ...]) -> list[Item]:
         """Reads the items of a window; raises InputError or DimError that name the item."""
@@ -98,7 +98,7 @@ class RaggedMapper(Windows):
             try:
                 items.append(self.form.read(each, outputs))
             except UserError as error:
-                raise of_item(number, error) from None
+                raise error_of_item(number, error) from None
             if self.form.mask_names:
                 self._check_masks(items[0], items[-1], number)
         return items
@@ -107,7 +107,7 @@ class RaggedMapper(Windows):
         """Raises InputError if an item has a mask that the first one lacks, or lacks one."""
         differs = first.content.rows.keys() ^ item.content.rows.keys()
         if differs:
-            raise of_item(number, InputError(
+            raise error_of_item(number, InputError(
                 f"{self.signature.name}: some items have input '{min(differs)}', others do not",
                 "leave it out: rows have no padding",
             ))  # fmt: skip
@@ -143,7 +143,7 @@ class RaggedMapper(Windows):
         if problem is None:
             yield start, stop, sizes
         elif stop - start < 2 * self._least:
-            raise of_item(first + start, problem)
+            raise error_of_item(first + start, problem)
         else:
             middle = (start + stop) // 2
             yield from self._fitting(items, start, middle, first, limit)
@@ -160,8 +160,8 @@ class RaggedMapper(Windows):
                 try:
                     self.form.run([item])
                 except InputError as alone:
-                    raise of_item(number, alone) from None
-            raise of_item(first, error) from None
+                    raise error_of_item(number, alone) from None
+            raise error_of_item(first, error) from None
 
 
 def _wrap_of(given: Any) -> Any:

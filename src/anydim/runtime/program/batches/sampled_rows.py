@@ -46,7 +46,7 @@ class ChangedRows:
         rows for each of `variants`. `compare` returns the name of a result that differs, or None.
         """
         item = items[number]
-        (alone,) = way.apart(call(way.stacked([item], item.sizes)), [item], item.sizes)
+        (alone,) = way.split_results(call(way.join_inputs([item], item.sizes)), [item], item.sizes)
         name = compare(result, alone)
         for variant in variants if name is None else ():
             found = self.result(call, way, items, number, variant, seconds)
@@ -61,13 +61,13 @@ class ChangedRows:
     ) -> Any:  # fmt: skip
         """The result of an item of a call that took some seconds, beside changed rows; None if
         such a call fails."""
-        sizes = way.together(items)
+        sizes = way.call_sizes(items)
         while self.how < NONE:
-            given = with_others_changed(way, items, number, sizes, variant, self.how)
+            given = inputs_with_changed_rows(way, items, number, sizes, variant, self.how)
             try:
                 with Limit(max(LEAST_LIMIT, OVERRUN * seconds)).ends():
                     outputs = call(given)
-                return way.apart(outputs, items, sizes)[number]
+                return way.split_results(outputs, items, sizes)[number]
             except TimeLimitError:
                 self.how += 1
             except (UserError, MemoryError):  # the changed rows are no inputs
@@ -86,12 +86,12 @@ def rows_before(way: Layout, items: Sequence[ItemArrays], number: int) -> int:
     return sum(item.sizes[way.batch or ""] for item in items[:number])
 
 
-def with_others_changed(
+def inputs_with_changed_rows(
     way: Layout, items: Sequence[ItemArrays], number: int, sizes: Mapping[str, int], variant: int,
     how: int = FAR,
 ) -> dict[str, numpy.ndarray]:  # fmt: skip
     """Return the inputs of a call with these items, where all rows but those of one are changed."""
-    found = way.stacked(items, sizes)
+    found = way.join_inputs(items, sizes)
     begin = rows_before(way, items, number)
     end = begin + items[number].sizes[way.batch or ""]
     for spec, axis in zip(way.signature.inputs, way.axes):
@@ -103,12 +103,12 @@ def with_others_changed(
             for part in (slice(0, begin), slice(end, None)):
                 if rows[part].size:
                     rows[part] = (
-                        others[part] if how == GIVEN else changed(others[part], variant, how)
+                        others[part] if how == GIVEN else change_rows(others[part], variant, how)
                     )
     return found
 
 
-def changed(rows: numpy.ndarray, variant: int, how: int = FAR) -> numpy.ndarray:
+def change_rows(rows: numpy.ndarray, variant: int, how: int = FAR) -> numpy.ndarray:
     """Return rows with other values: larger floats (smaller for odd variants), permuted integers,
     since other integers may be invalid indices."""
     if rows.dtype.kind == "b":

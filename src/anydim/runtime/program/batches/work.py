@@ -82,7 +82,7 @@ class Work:
         return Done(found[0], found[1], found[2], found[3:kinds], found[kinds:])
 
 
-def work(program: Program, known_dims: frozenset[str] = frozenset()) -> Work:
+def work_of(program: Program, known_dims: frozenset[str] = frozenset()) -> Work:
     """Return the formulas of a program; sizes that data determines count with their upper bounds,
     except `known_dims`.
 
