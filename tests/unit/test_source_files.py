@@ -198,6 +198,28 @@ def test_a_kept_program_needs_that_word_too(tmp_path: Path) -> None:
     assert loaded(path) == 1
 
 
+def test_a_folder_of_data_that_moved_out(tmp_path: Path) -> None:
+    """The files are the same ones as before, with the same states."""
+    (tmp_path / "models" / "data").mkdir(parents=True)
+    path = save(tmp_path / "models", 1, data="data/w.bin")
+    assert loaded(path) == loaded(path, external_data="follow") == 1
+    os.rename(path.with_name("data"), tmp_path / "data")
+    os.symlink("../data", path.with_name("data"))
+    for _ in range(2):
+        with pytest.raises(ad.ModelError, match="is a link out of the model's folder"):
+            loaded(path)
+        assert loaded(path, external_data="follow") == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes with names")
+@pytest.mark.parametrize("read", [loaded, session, ad.inspect])
+def test_a_model_that_is_a_pipe(tmp_path: Path, read: Callable[..., Any]) -> None:
+    """A pipe without a writer is not waited for."""
+    os.mkfifo(tmp_path / "e.onnx")
+    with pytest.raises(Exception, match="not a regular file"):
+        read(tmp_path / "e.onnx")
+
+
 @pytest.mark.parametrize("kind", ["pipe", "zero", "folder", "missing"])
 def test_data_that_are_no_file_any_more(tmp_path: Path, kind: str) -> None:
     """Neither a pipe without a writer nor a device without an end is waited for."""

@@ -208,7 +208,7 @@ class Entry:
                 return None
         elif self._path is not None and now[0].digest != before[0].digest:
             return None  # it may refer to other files
-        elif not self._are_in_place(new for new, old in zip(now, before) if new is not old):
+        elif not self._are_in_place(now):
             return None  # the import decides whether it may read them
         self._reads = now
         if now and (before is None or any(new is not old for new, old in zip(now, before))):
@@ -223,17 +223,18 @@ class Entry:
         return [self._last]
 
     def _are_in_place(self, reads: Iterable[FileRead]) -> bool:
-        """Whether data that changed are inside of the folders that external data may lie in.
+        """Whether data are inside of the folders that external data may lie in.
 
-        Files outside of the model's folder are no external data: definitions of operators.
+        Also files with the state of before: a folder above them may have moved out and left a
+        link. Files outside of the model's folder are no external data: definitions of operators.
         """
-        if self._path is None or self._follows:
+        others = [each.state.path for each in reads if each.state.path != self._path]
+        if self._path is None or self._follows or not others:
             return True
         found = os.path.dirname(self._path), os.path.dirname(os.path.realpath(self._path))
         named = tuple(os.path.join(folder, "") for folder in found)
         inside = tuple(os.path.join(os.path.realpath(folder), "") for folder in found)
-        paths = (each.state.path for each in reads if each.state.path != self._path)
-        data = (path for path in paths if path.startswith(named))
+        data = (path for path in others if path.startswith(named))
         return all(os.path.realpath(path).startswith(inside) for path in data)
 
     def _key_of(self, digests: Sequence[str]) -> str:

@@ -82,7 +82,7 @@ class FileRead:
         state, noted_ns = FileState.of(path), time.time_ns()
         digest, block = sha256(size=state.size), memoryview(bytearray(_BLOCK))
         left = state.size
-        with _open_regular(path) as file:
+        with open_regular(path) as file:
             while left and (count := file.readinto(block[:left])):
                 digest.update(block[:count])
                 left -= count
@@ -97,12 +97,12 @@ class FileRead:
         return self if is_known else FileRead.of(now.path)
 
 
-def _open_regular(path: str) -> FileIO:
+def open_regular(path: str) -> FileIO:
     """Open a regular file; OSError for others, such as pipes and devices, which may never end."""
     file = FileIO(path, opener=lambda name, flags: os.open(name, flags | _AT_ONCE))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
-        raise OSError(f"{path} is not a regular file")
+        raise OSError("it is not a regular file")
     return file
 
 

@@ -15,10 +15,12 @@ import mmap
 import os
 import struct
 import weakref
+from io import BufferedReader
 from typing import Any
 
 from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError
+from anydim.base.read_files import open_regular
 from anydim.base.records import dataclass
 from anydim.deploy.checksum import checksum
 from anydim.deploy.records import parse_json
@@ -42,7 +44,7 @@ LARGE = 1 << 16  # bytes above which a member has a checksum, too
 def is_saved(path: str | os.PathLike[str]) -> bool:
     """Whether a file starts like a saved model; its content may still be invalid."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(os.fspath(path)) as file:
             start = file.read(LOCAL.size + len(MANIFEST))
     except OSError:
         return False
@@ -70,7 +72,7 @@ class Container:
         """Open a file; ArtefactError if it cannot be read or has another format."""
         self.path, self.copied, self.known = path, copied, known
         try:
-            self.file = open(path, "rb")  # noqa: SIM115  stays open while code is mapped from it
+            self.file = BufferedReader(open_regular(path))  # open while code is mapped from it
             weakref.finalize(self, self.file.close)
             self.length = os.fstat(self.file.fileno()).st_size
             if self.length < LOCAL.size:

@@ -9,12 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from anydim.base.errors import ModelError
+from anydim.base.read_files import open_regular
 
 
 @contextmanager
 def map_file(path: Path) -> Iterator[tuple[memoryview, os.stat_result]]:
-    """The bytes of a file, and its stat data; ModelError if it is empty, OSError, ValueError."""
-    with path.open("rb") as file:
+    """The bytes of a file, and its stat data.
+
+    Raises ModelError if it is empty, OSError if it cannot be read, as a pipe.
+    """
+    with open_regular(str(path)) as file:
         found = os.fstat(file.fileno())
         if not found.st_size:
             raise ModelError(f"{path} is empty")
