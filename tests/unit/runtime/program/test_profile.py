@@ -12,6 +12,7 @@ import pytest
 
 import anydim as ad
 from anydim.base import settings
+from anydim.base.text import time_text
 from anydim.compiler.targets.machine_peak import fastest
 from anydim.runtime.program.profile import limits
 from anydim.runtime.program.profile.limits import Limits
@@ -217,6 +218,8 @@ def test_the_rest_is_that_of_calls_with_a_clock() -> None:
     late = replace(profile, seconds=5.0, spread=(4.0, 6.0))
     rest = next(line for line in str(late).splitlines() if "the rest" in line)
     assert profile.beside < 0.05 and rest in str(profile)
+    parts = replace(profile, beside=profile.in_launches)
+    assert f"with clocks {time_text(2 * profile.in_launches)}" in str(parts).replace("  ", " ")
     assert "calls took from 4 s to 6 s: the machine is busy" in str(late)
 
 

@@ -115,6 +115,8 @@ class Profile(Shown):
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         yield "a call", f"{time_text(self.seconds)}, the median of {self.calls}"
+        if not self.devices:  # the whole that launches and the rest are parts of
+            yield "with clocks", time_text(self.in_launches + self.beside)
         runs = sum(each.runs for each in self.launches)
         yield "launches", f"{time_text(self.in_launches)} in {runs}"
         yield from self._beside(self.in_launches)
