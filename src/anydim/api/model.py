@@ -227,7 +227,7 @@ class Model(Fitted, CallableProgram):
         if not isinstance(text, KernelTexts):
             parts = [name for name, each in stages.items() if isinstance(each, KernelTexts)]
             problem = f"stage '{stage}' has no text for each kernel"
-            raise OptionError(problem, f"leave the pattern away; {quote_list(parts)} have")
+            raise OptionError(problem, f"omit the pattern; {quote_list(parts)} have one")
         sites = {site.kernel: site.names for site in self.program.sites}
         names = [name for name in text.texts() if matches(kernel, (name, *sites.get(name, ())))]
         if not names:

@@ -113,7 +113,8 @@ def _levels(schema: Schema, given: Any) -> Iterator[numpy.ndarray]:
         first, end = int(offsets[0]), int(offsets[-1])  # a slice keeps the values of the whole
         if end > len(given):
             raise InputError(
-                f"{schema.where}: offsets of lists end with {end}, of {len(given)} values"
+                f"{schema.where}: offsets of lists end with {end}, "
+                f"of {count_of(len(given), 'value')}"
             )
     _refuse_nulls(schema, given)
     yield numpy.asarray(given)[first:end]

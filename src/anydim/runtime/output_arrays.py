@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import InputError
-from anydim.base.text import quote_list, suggestion
+from anydim.base.text import count_of, quote_list, suggestion
 from anydim.runtime.arrays import detach, is_negated, shared_array
 from anydim.runtime.exchange import is_read_only
 from anydim.runtime.executable import Executable, wrong_shape
@@ -111,7 +111,7 @@ def given_by_name(out: Any, keys: Sequence[str], name: str) -> dict[str, Any]:
         out = (out,)
     if len(out) != len(keys):
         raise InputError(
-            f"{name} has {len(keys)} results, got {len(out)} arrays",
+            f"{name} has {count_of(len(keys), 'result')}, got {count_of(len(out), 'array')}",
             f"its results are {quote_list(keys)}",
         )
     return {key: array for key, array in zip(keys, out) if array is not None}

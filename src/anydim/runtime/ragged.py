@@ -14,7 +14,7 @@ import numpy
 from anydim.base.errors import DimError, InputError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.keywords import public
-from anydim.base.text import quote_list
+from anydim.base.text import axes_text, count_of, quote_list
 from anydim.runtime.arrays import as_array, missing_input
 from anydim.runtime.lists import RaggedPort, RowTable
 from anydim.runtime.signature import TensorSpec
@@ -118,7 +118,8 @@ class Ragged:
         sizes = ", ".join(map(str, self.lengths[:6].tolist()))
         more = ", ..." if len(self) > 6 else ""
         kind = f"{self.values.dtype}[{', '.join(map(str, self.values.shape))}]"
-        return f"<ragged: {len(self)} rows of {sizes}{more}; values {kind}>"
+        rows = f"{count_of(len(self), 'row')} of {sizes}{more}" if len(self) else "no rows"
+        return f"<ragged: {rows}; values {kind}>"
 
     def _repr_html_(self) -> str:
         """A table of the rows for notebooks."""
@@ -237,7 +238,7 @@ class Packing:
                 continue
             if len(other) != len(found):
                 raise InputError(
-                    f"{self.model}: input '{name}' has {len(found)} rows, "
+                    f"{self.model}: input '{name}' has {count_of(len(found), 'row')}, "
                     f"input '{first}' has {len(other)}"
                 )
             row = next(n for n, each in enumerate(found) if each != other[n])
@@ -443,7 +444,9 @@ def _read(
             inner = ragged.values.shape[1:]
             axes = [ragged.lengths.tolist(), *([size] * len(ragged) for size in inner)]
         if len(axes) != rank:
-            raise InputError(f"{where}: rows have {len(axes)} axes, expected [{_shape_text(port)}]")
+            raise InputError(
+                f"{where}: rows have {axes_text(len(axes))}, expected [{_shape_text(port)}]"
+            )
         return ragged.values.reshape(-1) if port.flat else ragged.values, axes
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise InputError(
@@ -539,7 +542,7 @@ def check_ones(where: str, values: numpy.ndarray) -> None:
     if not (values == 1).all():
         raise InputError(
             f"{where} is not all ones",
-            "rows have no padding: leave the mask away, and cut rows to what it marks",
+            "rows have no padding: omit the mask, and cut rows to what it marks",
         )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import InputError
+from anydim.base.text import count_of
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import RaggedPort
 from anydim.runtime.output_arrays import called_into, fill, given_by_name, output_array
@@ -80,7 +81,9 @@ class RaggedOutput:
         """Raise InputError unless the rows have these shapes."""
         where = f"{self._model}: the array for '{name}'"
         if len(rows) != len(shapes):
-            raise InputError(f"{where} has {len(rows)} rows, the result has {len(shapes)}")
+            raise InputError(
+                f"{where} has {count_of(len(rows), 'row')}, the result has {len(shapes)}"
+            )
         for number, (row, shape) in enumerate(zip(rows, shapes)):
             if row.shape != shape:
                 wanted = ", ".join(map(str, shape))

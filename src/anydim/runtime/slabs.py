@@ -16,6 +16,7 @@ import numpy
 from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import MemoryLimitError
 from anydim.base.records import dataclass
+from anydim.base.text import count_of
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Slabs:
     def _refuse(self, used: int, limit: int) -> None:
         taken, most = (exact_bytes_text(n * self.bytes_per_element) for n in (used, limit))
         raise MemoryLimitError(
-            f"{self.model}: the caches of {len(self.rows)} rows would take {taken}, "
+            f"{self.model}: the caches of {count_of(len(self.rows), 'row')} would take {taken}, "
             f"above their limit of {most}",
             "let rows leave, or raise the limit",
         )

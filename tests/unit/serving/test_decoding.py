@@ -154,7 +154,7 @@ def test_rows_of_others_end_a_sequence_and_not_the_decoder(model: Any) -> None:
     row = model.join()
     model.step({row: prompt(300)})
     with Decoder(model, memory="130KiB") as made:
-        with pytest.raises(ad.MemoryLimitError, match="caches of 1 rows would take") as caught:
+        with pytest.raises(ad.MemoryLimitError, match="caches of 1 row would take") as caught:
             list(made.generate(prompt(3), 5))
         assert "cache_limit" not in str(caught.value)
         model.leave(row)

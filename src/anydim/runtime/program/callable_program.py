@@ -155,7 +155,7 @@ class CallableProgram:
             return self.adapter.run(self._inner, named, out)
         if out is not None and self._conversion.packing is None:
             problem = f"{self.name} has {self._shown_lists()}, and `out` is for single arrays"
-            raise OptionError(problem, "leave `out` away: results are new arrays")
+            raise OptionError(problem, "omit `out`: results are new arrays")
         return self._conversion.run(self.executable, named, out)
 
     @cached_property

@@ -67,7 +67,7 @@ class StringAdapter(Adapter):
         if out is not None and given_by_name(out, self._results, name):
             raise OptionError(
                 f"{name} works on strings, and `out` is for results of native code",
-                "leave `out` away: results are new arrays",
+                "omit `out`: results are new arrays",
             )
         feeds, known = self.encode(given)
         return self.decode({} if self.native is None else call(**feeds), known)

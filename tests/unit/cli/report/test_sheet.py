@@ -105,6 +105,8 @@ def test_texts_stay_beside_the_tables_of_a_notebook() -> None:
     dims, ragged = model.dims, ad.Ragged(numpy.ones((3, 2)), [0, 1, 3])
     assert repr(dims).startswith("Box(") and str(dims) == "n=0..64"
     assert repr(ragged) == "<ragged: 2 rows of 1, 2; values float64[3, 2]>"
+    assert repr(ad.Ragged(numpy.ones(3), [0, 3])) == "<ragged: 1 row of 3; values float64[3]>"
+    assert repr(ad.Ragged(numpy.ones(0), [0])) == "<ragged: no rows; values float64[0]>"
     told = model.explain()
     assert isinstance(told, str) and told.startswith("net(") and "explain(details=True)" in told
     assert repr(told) == repr(str(told)) and not hasattr(told[:9], "_repr_html_")

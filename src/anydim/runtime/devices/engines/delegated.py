@@ -14,6 +14,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import int64
+from anydim.base.text import axes_text
 from anydim.runtime.delegated import RUN, DelegatedPart, Port
 from anydim.runtime.devices.engines.engine import Engine, Found, Part, Tensor
 
@@ -121,5 +122,7 @@ def _tensors(words: Any, ports: Sequence[Port], index: int) -> tuple[list[Tensor
 
 def _store_found(words: Any, index: int, port: Port, found: Found) -> None:
     if len(found.shape) != port.rank:
-        raise ValueError(f"output '{port.name}' has {len(found.shape)} axes, expected {port.rank}")
+        raise ValueError(
+            f"output '{port.name}' has {axes_text(len(found.shape))}, expected {port.rank}"
+        )
     words[index + 1 : index + 1 + port.rank] = list(found.shape)
