@@ -26,6 +26,7 @@ PAGES = {  # the packages and the programs ("!cc") that each needs
     "guides/serving.md": (),
     "guides/from-torch.md": ("torch",),
     "guides/transformers.md": ("torch", "transformers"),
+    "guides/onnxruntime.md": ("onnxruntime",),
     "guides/scikit-learn.md": ("sklearn", "skl2onnx"),
     "guides/troubleshooting.md": (),
     "tutorials/first-definition.md": (),
