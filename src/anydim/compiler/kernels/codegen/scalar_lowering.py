@@ -1,12 +1,12 @@
 """Lowering of scalar expressions of the language to loop IR values, at one point of a loop nest.
 
-An `Elements` represents the body of one loop. It holds the current values of the axes and the axis,
-if any, that runs along vector lanes. The values that an expression needs are named by `Let` steps,
-collected in `steps`, each common subexpression once. `inner()` opens the body of a nested loop;
-there, values that do not depend on that loop's axes are hoisted out of it (`scope.py`).
+A `ScalarLowering` represents the body of one loop. It holds the current values of the axes and the
+axis, if any, that runs along vector lanes. The values that an expression needs are named by `Let`
+steps, collected in `steps`, each common subexpression once. `inner()` opens the body of a nested
+loop; there, values that do not depend on that loop's axes are hoisted out of it (`scope.py`).
 
-    context = Context(types, buffers, SizeParameters(), machine)
-    kernel = Elements(context)                          # function level
+    context = Context(types, SizeParameters(), machine, buffers)
+    kernel = ScalarLowering(context)                    # function level
     row = kernel.inner({"r": Var(INDEX, "r")})          # inside `for r`
     lane = row.inner({"c": Var(INDEX, "c")}, lane="c", lanes=8, mask=None)
     y = lane.value(statement.body, float32)             # 8 values, for c .. c+7
@@ -241,9 +241,7 @@ class ScalarLowering(Scope):
         shape = self.context.types[read.tensor].shape
         inside = self.inside(read)
         form = self._address(read, shape)
-        if (
-            self.lanes == 1 and self.mask is not None
-        ):  # a vector of one lane, which may be masked off
+        if self.lanes == 1 and self.mask is not None:  # one lane, which may be masked off
             inside = self.both(self.mask, inside)
         if self.lanes == 1 or not (
             self.lane in form.affine.indices

@@ -86,7 +86,7 @@ class NestElements(ScalarLowering):
     ) -> NestInside:  # fmt: skip
         """The body of a nested loop; `variables` gives values to loop variables.
 
-        The other options are those of `Elements`.
+        The other options are those of `ScalarLowering`.
         """
         inner = super().inner(indices, **options)
         inner.written = written

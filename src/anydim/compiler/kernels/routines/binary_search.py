@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy
 
 from anydim.base.dtypes import int64
@@ -50,7 +52,8 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
     y, count = code.output("y0", int64), code.size(types[1].shape[0])
     floats = types[0].dtype.is_float
 
-    def before(key: ir.Value, wanted: ir.Value) -> ir.Value:
+    def before(wanted: ir.Value, index: ir.Value) -> ir.Value:
+        key = keys[index]
         less = key < wanted
         return less | (apply("isnan", wanted) & ~apply("isnan", key)) if floats else less
 
@@ -61,11 +64,7 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
     with code.range(code.start, code.stop) as i:
         wanted = x[i]
         low, high = code.variable(0), code.variable(count)
-        with code.loop(lambda: low() < high()):
-            middle = code.let((low() + high()) >> 1)
-            less = code.let(before(keys[middle], wanted))
-            high.set(select(less, high(), middle))
-            low.set(select(less, middle + 1, low()))
+        code.bisect(low, high, partial(before, wanted))
         inside = code.let(low() < count)
         found = inside & same(keys.load(low(), where=inside), wanted)
         y[i] = select(found, low(), count)

@@ -17,15 +17,15 @@ do not change it. Only the condition of `code.loop` is evaluated before every it
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from anydim.base.dtypes import DType, int64
 from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.context import SizeParameters
-from anydim.compiler.kernels.codegen.writer import SCRATCH, Buffer, Writer
-from anydim.compiler.kernels.ir import apply
+from anydim.compiler.kernels.codegen.writer import SCRATCH, Buffer, Variable, Writer
+from anydim.compiler.kernels.ir import apply, select
 from anydim.compiler.kernels.launch import Argument, Launch, Machine
 from anydim.compiler.kernels.operands import assemble
 from anydim.sizes import Box, Condition, Size, align_up, as_size, maximum, settle, simplify
@@ -93,6 +93,16 @@ class Code(Writer):
             bits = rest()
             rest.set(bits & (bits - 1))
             yield self.let(apply("trailing_zeros", bits).as_(int64))
+
+    def bisect(
+        self, low: Variable, high: Variable, is_before: Callable[[ir.Value], ir.Value]
+    ) -> None:
+        """Move `low` up to the first index below `high` that is not before the wanted one."""
+        with self.loop(lambda: low() < high()):
+            middle = self.let((low() + high()) >> 1)
+            before = self.let(is_before(middle))
+            high.set(select(before, high(), middle))
+            low.set(select(before, middle + 1, low()))
 
     # ---- launch --------------------------------------------------------------------------------
 

@@ -136,11 +136,7 @@ class _Trie:
         low = code.variable(greatest(self.first[node], 0))
         high = code.variable(least(self.first[node + 1], most))
         end = high()
-        with code.loop(lambda: low() < high()):
-            middle = code.let((low() + high()) >> 1)
-            less = code.let(self.keys[middle] < key)
-            high.set(select(less, high(), middle))
-            low.set(select(less, middle + 1, low()))
+        code.bisect(low, high, lambda index: self.keys[index] < key)
         inside = code.let(low() < end)
         found = inside & self.keys.load(low(), where=inside).equals(key)
         return code.let(select(found, self.following.load(low(), where=inside), constant(-1)))

@@ -3,7 +3,7 @@
     y[..., v] combine= body(x[..., v * stride + tap ...], ...),  then pointwise statements
 
 Vectors run along v, the last axis of the result. Reads that move along v by a small constant stride
-are windows; all others are uniform over the lanes, or lowered by `Elements`.
+are windows; all others are uniform over the lanes, or lowered by `ScalarLowering`.
 """
 
 from __future__ import annotations

@@ -9,16 +9,16 @@ for every row of the result, a block of vectors at a time
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.knobs import VERSIONS, between, power_of_two
-from anydim.compiler.kernels.launch import Launch, Machine, halved_lanes
+from anydim.compiler.kernels.launch import Launch, halved_lanes
 from anydim.compiler.kernels.matmul.convolution_form import convolution_form_of
 from anydim.compiler.kernels.operands import Operands
 from anydim.compiler.kernels.schedule import ANY, any_version
-from anydim.compiler.kernels.template import Template
+from anydim.compiler.kernels.template import Task, form_template
 from anydim.compiler.kernels.versions import (
     Version,
     listed_versions,
@@ -56,127 +56,93 @@ class WindowReduction:
     version: str = any_version()
 
 
-def match(
-    group: Group, box: Box, machine: Machine, constants: frozenset[str]
-) -> WindowReduction | None:
-    """The schedule of a reduction over windows with an epilogue; None for other groups."""
-    form = _form(group, box)
-    if form is None or _hides_convolution(group, box, constants):
+def _form(task: Task) -> WindowForm | None:
+    return window_form_of(task.group, task.box)
+
+
+def _propose(form: WindowForm, task: Task) -> WindowReduction | None:
+    """The schedule of a reduction over windows; None if another template is better."""
+    machine, extent = task.machine, form.lane.extent.constant
+    if _hides_convolution(task):
         return None
     lanes = machine.lanes(form.dtype)
     if walks(form, lanes):
-        return WindowReduction(
-            lanes, _MOST_VECTORS if machine.registers >= 32 else _MOST_VECTORS // 2
-        )
-    extent = form.lane.extent.constant
+        vectors = _MOST_VECTORS if machine.registers >= 32 else _MOST_VECTORS // 2
+        return WindowReduction(lanes, vectors)
     lanes = halved_lanes(lanes, extent, least=4)
-    # Eight rows of 25 taps would spill: their weights stay in registers, too.
     if form.share:
-        free = machine.registers - len(
-            _below(group, box).bodies
-        )  # registers for values shared by taps
+        # Eight rows of 25 taps would spill: their weights stay in registers, too.
+        free = machine.registers - len(_below(task.group, task.box).bodies)
         return WindowReduction(lanes, _MOST_BELOW if free > _MOST_BELOW else _MOST_VECTORS)
     wanted = -(-extent // lanes) if extent is not None else _MOST_VECTORS
     return WindowReduction(lanes, max(1, min(_MOST_VECTORS, wanted)))
 
 
-def lower(
-    group: Group, schedule: WindowReduction, box: Box, machine: Machine, constants: frozenset[str]
-) -> Launch:
-    """The launch of a matched group."""
-    return versioned_launch(_versions(group, schedule, box, machine), schedule)
+def _lower(form: WindowForm, schedule: WindowReduction, task: Task) -> Launch:
+    return versioned_launch(_Lowering(form, task).versions(schedule), schedule)
 
 
-def _versions(
-    group: Group, schedule: WindowReduction, box: Box, machine: Machine
-) -> tuple[Version, ...]:
-    """The ways to compute a group: along channels, along transposed strips, along rows."""
-    form = _form(group, box)
-    assert form is not None
-    touched = Operands.of(group, (statement.body for statement in group.statements))
-    common = group, form, box, machine, touched
-    if walks(form, schedule.lanes):
-        return (Version("channels", ALWAYS, schedule, lambda own: _along_channels(own, *common)),)
-    rows = Version(
-        "rows", ALWAYS, schedule, lambda own: _along_rows(own, *common),
-        inside=OF_ROWS,
-    )  # fmt: skip
-    planes = planes_of(group, box, machine.lanes(form.dtype))
-    if planes is None:
-        return (rows,)
-    strips = Version(
-        "strips", planes.pays, schedule,
-        lambda own: _along_strips(own, group, planes, machine, touched), planes.fits,
-    )  # fmt: skip
-    return strips, rows
+@dataclass(frozen=True)
+class _Lowering:
+    """The versions of a group, by the axis of their vectors."""
 
+    form: WindowForm
+    task: Task
 
-def _writer(
-    schedule: WindowReduction,
-    group: Group,
-    form: WindowForm,
-    box: Box,
-    machine: Machine,
-    touched: Operands,
-) -> WindowWriter:
-    forms = form, _below(group, box), _below(group, box, False)
-    return WindowWriter(*forms, schedule.lanes, schedule.vectors, machine, touched, box)
+    def versions(self, schedule: WindowReduction) -> tuple[Version, ...]:
+        """Vectors along channels; or along transposed strips where that pays, else along rows."""
+        form, task = self.form, self.task
+        if walks(form, schedule.lanes):
+            return (Version("channels", ALWAYS, schedule, self._along_channels),)
+        rows = Version("rows", ALWAYS, schedule, self._along_rows, inside=OF_ROWS)
+        planes = planes_of(task.group, task.box, task.machine.lanes(form.dtype))
+        if planes is None:
+            return (rows,)
+        lower = partial(self._along_strips, planes)
+        return Version("strips", planes.pays, schedule, lower, planes.fits), rows
 
+    @property
+    def _touched(self) -> Operands:
+        return Operands.of(self.task.group, (s.body for s in self.task.group.statements))
 
-def _along_channels(
-    schedule: WindowReduction,
-    group: Group,
-    form: WindowForm,
-    box: Box,
-    machine: Machine,
-    touched: Operands,
-) -> Launch:
-    writer = _writer(schedule, group, form, box, machine, touched)
-    walk = AcrossWriter(form, schedule.lanes, schedule.vectors, writer.context, machine)
-    block_channels = minimum(form.lane.extent, schedule.lanes * VECTORS_PER_BLOCK)
-    grain = _grain(group, form, form.outer[-1].extent * block_channels)
-    positions = positions_of(form, schedule.lanes)
-    return _launch(group, touched, schedule, writer, walk.body(), positions, grain, "channels")
+    def _writer(self, schedule: WindowReduction) -> WindowWriter:
+        group, box, machine = self.task.group, self.task.box, self.task.machine
+        forms = self.form, _below(group, box), _below(group, box, False)
+        lanes, vectors = schedule.lanes, schedule.vectors
+        return WindowWriter(*forms, lanes, vectors, machine, self._touched, box)
 
+    def _along_channels(self, schedule: WindowReduction) -> Launch:
+        form, writer = self.form, self._writer(schedule)
+        own = schedule.lanes, schedule.vectors, writer.context, self.task.machine
+        body = AcrossWriter(form, *own).body()
+        block_channels = minimum(form.lane.extent, schedule.lanes * VECTORS_PER_BLOCK)
+        grain = _grain(self.task.group, form, form.outer[-1].extent * block_channels)
+        positions = positions_of(form, schedule.lanes)
+        return self._launch(schedule, writer, body, positions, grain, "channels")
 
-def _along_rows(
-    schedule: WindowReduction,
-    group: Group,
-    form: WindowForm,
-    box: Box,
-    machine: Machine,
-    touched: Operands,
-) -> Launch:
-    writer = _writer(schedule, group, form, box, machine, touched)
-    grain = _grain(group, form, form.lane.extent)
-    positions, along = product(axis.extent for axis in form.outer), "the rows of the result"
-    forced = schedule.version if schedule.version in (*OF_ROWS, "rows") else ANY
-    versions = usable_versions(writer.versions(schedule), forced)
-    body = writer.body(versions)
-    launch = _launch(group, touched, schedule, writer, body, positions, grain, along)
-    return replace(launch, versions=listed_versions(versions))
+    def _along_rows(self, schedule: WindowReduction) -> Launch:
+        form, writer = self.form, self._writer(schedule)
+        grain = _grain(self.task.group, form, form.lane.extent)
+        positions, along = product(axis.extent for axis in form.outer), "the rows of the result"
+        forced = schedule.version if schedule.version in (*OF_ROWS, "rows") else ANY
+        versions = usable_versions(writer.versions(schedule), forced)
+        launch = self._launch(schedule, writer, writer.body(versions), positions, grain, along)
+        return replace(launch, versions=listed_versions(versions))
 
+    def _along_strips(self, planes: ChannelPlanes, schedule: WindowReduction) -> Launch:
+        group, machine = self.task.group, self.task.machine
+        grain = _grain(group, planes.form, planes.lanes * planes.width)
+        return StripWriter(planes, machine, self._touched).launch(schedule, grain, work(group))
 
-def _along_strips(
-    schedule: WindowReduction,
-    group: Group,
-    planes: ChannelPlanes,
-    machine: Machine,
-    touched: Operands,
-) -> Launch:
-    grain = _grain(group, planes.form, planes.lanes * planes.width)
-    return StripWriter(planes, machine, touched).launch(schedule, grain, work(group))
-
-
-def _launch(
-    group: Group, touched: Operands, schedule: WindowReduction, writer: WindowWriter,
-    body: tuple[ir.Step, ...], parallel: Size, grain: Size | int, along: str,
-) -> Launch:  # fmt: skip
-    return touched.launch(
-        "window_reduction", writer.sizes, body, schedule,
-        f"a reduction over windows, vectors along {along}",
-        parallel=parallel, work=work(group), grain=grain,
-    )  # fmt: skip
+    def _launch(
+        self, schedule: WindowReduction, writer: WindowWriter, body: tuple[ir.Step, ...],
+        parallel: Size, grain: Size | int, along: str,
+    ) -> Launch:  # fmt: skip
+        return self._touched.launch(
+            "window_reduction", writer.sizes, body, schedule,
+            f"a reduction over windows, vectors along {along}",
+            parallel=parallel, work=work(self.task.group), grain=grain,
+        )  # fmt: skip
 
 
 _KNOBS = {
@@ -184,12 +150,9 @@ _KNOBS = {
     "vectors": between(1, 8).with_tries(1, 2, 3, 4, everywhere=(1, 2, 3, 4)),
     "version": VERSIONS,
 }
-TEMPLATE = Template("window_reduction", WindowReduction, match, lower, keeps=True, knobs=_KNOBS)
-
-
-@lru_cache(maxsize=512)
-def _form(group: Group, box: Box) -> WindowForm | None:
-    return window_form_of(group, box)
+TEMPLATE = form_template(
+    "window_reduction", WindowReduction, _form, _propose, _lower, keeps=True, knobs=_KNOBS
+)
 
 
 @lru_cache(maxsize=512)
@@ -199,18 +162,19 @@ def _below(group: Group, box: Box, below: bool = True) -> WindowForm:
     return found
 
 
-def _hides_convolution(group: Group, box: Box, constants: frozenset[str]) -> bool:
+def _hides_convolution(task: Task) -> bool:
     """Whether the sum alone is a convolution over channels: then the epilogue is better a separate
     kernel.
 
     This happens with 16-bit floats: the sum is float32, the result is not.
     """
+    group = task.group
     if len(group.statements) == 1:
         return False
     total = next(s for s in group.statements if s.combine)
     result = Tensor(total.target, group.type_of(total.target))
     alone = replace(group, statements=(total,), outputs=(result,), temporaries=())
-    return convolution_form_of(alone, box, constants) is not None
+    return convolution_form_of(alone, task.box, task.constants) is not None
 
 
 def _grain(group: Group, form: WindowForm, elements: Size) -> Size:
