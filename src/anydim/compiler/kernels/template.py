@@ -78,13 +78,10 @@ class Task:
 
 
 def form_template(
-    name: str,
-    schedule: type[Schedule],
-    form: Callable[[Task], Form | None],
+    name: str, schedule: type[Schedule], form: Callable[[Task], Form | None],
     propose: Callable[[Form, Task], Schedule | None],
-    lower: Callable[[Form, Schedule, Task], Launch],
-    **traits: Any,
-) -> Template:
+    lower: Callable[[Form, Schedule, Task], Launch], **traits: Any,
+) -> Template:  # fmt: skip
     """A template for groups that have a form: `form` returns it, or None for other groups.
 
     `propose` and `lower` are `match` and `lower` for a group with a form. The result of `form` is

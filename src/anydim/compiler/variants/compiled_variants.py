@@ -241,12 +241,9 @@ class Fitted(CallableProgram):
         return make(path_of("path", path), self.executable, watch).start()
 
     def prepare_recorded(
-        self,
-        path: str | os.PathLike[str],
-        seconds: float = 60.0,
-        mebibytes: float = 64.0,
+        self, path: str | os.PathLike[str], seconds: float = 60.0, mebibytes: float = 64.0,
         progress: Callable[[int, int, float], None] | None = None,
-    ) -> int:
+    ) -> int:  # fmt: skip
         """Compile variants that pay for recorded sizes, the costliest launches first.
 
         Under `generic` no other variants follow. Other strategies continue; `adaptive` then keeps
@@ -299,12 +296,9 @@ class Fitted(CallableProgram):
         return self._make_serving(GENERIC, none, lambda event: None)
 
     def tune(
-        self,
-        path: str | os.PathLike[str],
-        seconds: float = 300.0,
-        progress: Callable[[int, int, float], None] | None = None,
-        team: Team | None = None,
-    ) -> Tuned:
+        self, path: str | os.PathLike[str], seconds: float = 300.0,
+        progress: Callable[[int, int, float], None] | None = None, team: Team | None = None,
+    ) -> Tuned:  # fmt: skip
         """Search for faster code at recorded sizes.
 
         First, for each kernel, a schedule for all sizes; every later compilation on this kind of

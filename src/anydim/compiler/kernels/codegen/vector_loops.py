@@ -77,11 +77,9 @@ def parallel_loop(
 
 
 def _first_position(
-    scope: ScalarLowering,
-    axes: Sequence[tuple[str, ir.Value]],
-    start: ir.Value,
+    scope: ScalarLowering, axes: Sequence[tuple[str, ir.Value]], start: ir.Value,
     home: ScalarLowering | None,
-) -> dict[str, str]:
+) -> dict[str, str]:  # fmt: skip
     registers: dict[str, str] = {}
     rest = start
     for name, extent in reversed(axes[1:]):

@@ -75,11 +75,9 @@ class NestCode:
         return (*kernel.steps, block)
 
     def steps(
-        self,
-        scope: NestElements,
-        steps: Iterable[OrderedStep],
+        self, scope: NestElements, steps: Iterable[OrderedStep],
         held: Sequence[_CarriedRegister] = (),
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Emit some steps; `held` are the loop-carried writes among them."""
         for position, step in enumerate(steps):
             if isinstance(step, Loop):

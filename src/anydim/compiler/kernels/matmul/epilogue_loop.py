@@ -14,13 +14,9 @@ EPILOGUE_SCALARS = ("sums_row", "out_at", "out_row", "row0", "rows", "column0", 
 
 
 def epilogue_function(
-    outputs: tuple[Output, ...],
-    dtype: DType,
-    lanes: int,
-    loops: tuple[str, ...],
-    context: Context,
+    outputs: tuple[Output, ...], dtype: DType, lanes: int, loops: tuple[str, ...], context: Context,
     pointers: tuple[ir.Pointer, ...],
-) -> ir.Function:
+) -> ir.Function:  # fmt: skip
     """Return the function that writes the outputs of one tile of sums.
 
     The tile is `rows` x `columns` from (row0, column0) on. `sums` and the outputs at `out_at` point

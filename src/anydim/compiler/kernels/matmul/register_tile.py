@@ -153,13 +153,9 @@ def micro_name(rows: int, vectors: int, prefix: str, prefetch: PrefetchB = Prefe
 
 
 def micro_kernel(
-    tile: Tile,
-    rows: int,
-    vectors: int,
-    dtype: DType,
-    prefix: str,
+    tile: Tile, rows: int, vectors: int, dtype: DType, prefix: str,
     prefetch: PrefetchB = PrefetchB.SOON,
-) -> ir.Function:
+) -> ir.Function:  # fmt: skip
     """Return the micro-kernel for some rows and vectors; see the module's docstring."""
     return ir.Function(
         micro_name(rows, vectors, prefix, prefetch),

@@ -41,12 +41,9 @@ def tile_epilogue_of(form: ConvolutionForm, group: Group) -> TileEpilogue | None
 
 
 def tile_epilogue(
-    outputs: tuple[Output, ...],
-    dtype: DType,
-    group: Group,
-    own: Affine,
+    outputs: tuple[Output, ...], dtype: DType, group: Group, own: Affine,
     bias_steps: dict[str, Size],
-) -> TileEpilogue | None:
+) -> TileEpilogue | None:  # fmt: skip
     """Return outputs as a tile epilogue; `own` is an element's offset, `bias_steps` strides."""
     if len(outputs) != 1 or group.type_of(outputs[0].tensor).dtype != dtype:
         return None

@@ -70,13 +70,9 @@ class Bound:
 
 
 def bounds_of(
-    read: Read,
-    shape: tuple[Size, ...],
-    positions: Sequence[Axis],
-    taps: Sequence[Axis],
-    extents: Mapping[str, Size],
-    box: Box,
-) -> tuple[Bound, ...] | None:
+    read: Read, shape: tuple[Size, ...], positions: Sequence[Axis], taps: Sequence[Axis],
+    extents: Mapping[str, Size], box: Box,
+) -> tuple[Bound, ...] | None:  # fmt: skip
     """Return the bounds of a read that yields 0 outside; None unless they are those of windows."""
     if read.default is None:
         return ()

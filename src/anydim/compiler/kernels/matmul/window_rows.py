@@ -85,13 +85,9 @@ def moves(read: Read, rows: Sequence[Axis], reduced: Sequence[Axis]) -> bool:
 
 
 def window_layout(
-    read: Read,
-    x: Affine,
-    shape: tuple[Size, ...],
-    rows: Sequence[Axis],
-    reduced: Sequence[Axis],
+    read: Read, x: Affine, shape: tuple[Size, ...], rows: Sequence[Axis], reduced: Sequence[Axis],
     box: Box,
-) -> tuple[WindowLayout, tuple[Axis, ...]] | None:
+) -> tuple[WindowLayout, tuple[Axis, ...]] | None:  # fmt: skip
     """Return the windows of rows and the reduced axes in order; None for other reads."""
     extents = {axis.name: axis.extent for axis in (*rows, *reduced)}
     bounds = bounds_of(read, shape, rows, reduced, extents, box)
@@ -257,15 +253,10 @@ class _Windows:
         self._tap(0, source, constant(0), to, (low, high), bases, None)
 
     def _tap(
-        self,
-        number: int,
-        source: ir.Value,
-        at: ir.Value,
-        to: ir.Value,
-        ends: tuple[ir.Value, ir.Value],
-        bases: Mapping[Bound, ir.Value],
+        self, number: int, source: ir.Value, at: ir.Value, to: ir.Value,
+        ends: tuple[ir.Value, ir.Value], bases: Mapping[Bound, ir.Value],
         in_bounds: ir.Value | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Emit the loops over the taps around a run."""
         layout, code = self.layout, self.code
         if number == len(layout.taps):
@@ -286,13 +277,9 @@ class _Windows:
             self._tap(number + 1, moved, inner, to, ends, bases, now)
 
     def _one(
-        self,
-        source: ir.Value,
-        to: ir.Value,
-        ends: tuple[ir.Value, ir.Value],
-        in_bounds: ir.Value | None,
-        bases: Mapping[Bound, ir.Value],
-    ) -> None:
+        self, source: ir.Value, to: ir.Value, ends: tuple[ir.Value, ir.Value],
+        in_bounds: ir.Value | None, bases: Mapping[Bound, ir.Value],
+    ) -> None:  # fmt: skip
         """Copy a run: zeros, the part in bounds, zeros."""
         code, lanes = self.code, self.vector.lanes
         low, high = ends

@@ -308,12 +308,9 @@ class RowProgram:
         row.end(pass_number)
 
     def _pieces(
-        self,
-        scope: ScalarLowering,
-        row: Row,
-        pass_number: int,
+        self, scope: ScalarLowering, row: Row, pass_number: int,
         part: Callable[[ScalarLowering, Segment], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """All pieces of a row except the last one."""
         count = self.setting.value(whole_pieces(self.form))
         with for_loop(scope, count, letter="piece") as (inner, piece):
@@ -386,13 +383,9 @@ class RowProgram:
         return tuple(part.steps)
 
     def _block(
-        self,
-        outer: ScalarLowering,
-        first: ir.Value,
-        remaining: ir.Value | None,
-        empty: bool,
+        self, outer: ScalarLowering, first: ir.Value, remaining: ir.Value | None, empty: bool,
         vectors: int,
-    ) -> tuple[ir.Step, ...]:
+    ) -> tuple[ir.Step, ...]:  # fmt: skip
         """`vectors` of rows from `first` on; only `remaining` ones exist, if given."""
         shared, lane, lanes = outer.inner({}), self.form.lane.name, self.setting.lanes
         rows: list[Row] = []

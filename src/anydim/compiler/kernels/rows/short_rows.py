@@ -104,11 +104,9 @@ class ShortRows:
         self.columns = setting.value(self.form.row[0].extent)
 
     def block(
-        self,
-        scope: ScalarLowering,
-        first: ir.Value,
+        self, scope: ScalarLowering, first: ir.Value,
         rows: Callable[[ir.Value], tuple[ir.Step, ...]],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """A block of rows from `first` on; `rows` emits its steps between panels."""
         remaining, panels = scope.name(STOP - first), Panels(self.form)
         for read in panels.inputs:

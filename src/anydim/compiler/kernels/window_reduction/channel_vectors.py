@@ -215,13 +215,9 @@ def _source(
 
 
 def _in_strips(
-    source: Source,
-    read: Read,
-    dimension: int,
-    planes: ChannelPlanes,
-    loops: WindowForm,
+    source: Source, read: Read, dimension: int, planes: ChannelPlanes, loops: WindowForm,
     kind: TensorType,
-) -> Source | None:
+) -> Source | None:  # fmt: skip
     """A source of which each result row reads some rows; None where those are unknown."""
     rows, spans = planes.rows.name, {axis.name: axis.extent - 1 for axis in loops.loops}
     while kind.shape[dimension].constant == 1 and rows not in free_axes(read.indices[dimension]):

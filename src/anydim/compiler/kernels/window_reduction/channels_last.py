@@ -160,11 +160,9 @@ class AcrossWriter:
         return self.context.buffers[output.tensor], self.form.own
 
     def vectors(
-        self,
-        scope: ScalarLowering,
-        span: tuple[ir.Value, ir.Value],
+        self, scope: ScalarLowering, span: tuple[ir.Value, ir.Value],
         emit: Callable[[ChannelVector], None],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """The vectors of a block, one after the other; all but the last one are whole."""
         channels, lanes, lane = int(self.form.lane.extent.constant or 0), self.lanes, self.form.lane
         with for_loop(scope, span[1], span[0], lanes, CHANNEL, "c") as (inner, at):

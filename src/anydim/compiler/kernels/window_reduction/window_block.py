@@ -256,13 +256,9 @@ class Block:
         return loaded[same]
 
     def _load(
-        self,
-        copy: int,
-        home: int,
-        window: Window,
-        unproved: tuple[Limit, ...],
+        self, copy: int, home: int, window: Window, unproved: tuple[Limit, ...],
         into: ScalarLowering,
-    ) -> ir.Value:
+    ) -> ir.Value:  # fmt: skip
         setting, cell, scope = self.setting, self.cells[copy], self.scopes[home]
         columns, first = cell.columns, self.cells[home].columns.at
         vector = ir.Type(self._dtype(window), setting.lanes)

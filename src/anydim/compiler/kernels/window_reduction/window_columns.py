@@ -114,13 +114,9 @@ def inside(scope: ScalarLowering, limit: Limit) -> ir.Value:
 
 
 def narrow_range(
-    scope: ScalarLowering,
-    low: ir.Value,
-    high: ir.Value,
-    first: ir.Value,
-    bound: ir.Value,
+    scope: ScalarLowering, low: ir.Value, high: ir.Value, first: ir.Value, bound: ir.Value,
     by: ir.Value,
-) -> tuple[ir.Value, ir.Value]:
+) -> tuple[ir.Value, ir.Value]:  # fmt: skip
     """The indices i in `low`:`high` with `first` + `by` * i >= 0 and `by` * i < `bound`."""
     below, above = (quotient_up(greatest(ends, 0), by) for ends in (0 - first, bound))
     return scope.name(greatest(low, below)), scope.name(least(high, above))

@@ -281,13 +281,9 @@ class WindowWriter:
         )
 
     def _clear(
-        self,
-        whole: WindowForm,
-        block: ScalarLowering,
-        axis: Axis,
-        span: ir.Value,
+        self, whole: WindowForm, block: ScalarLowering, axis: Axis, span: ir.Value,
         known: frozenset[Limit],
-    ) -> Iterator[ir.Value]:
+    ) -> Iterator[ir.Value]:  # fmt: skip
         """Whether all windows meet their limits, from the first index on to `span` more."""
         found: dict[tuple[Affine, Size], list[int]] = {}
         for limit in sorted(known, key=str):

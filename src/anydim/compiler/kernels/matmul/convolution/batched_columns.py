@@ -28,11 +28,9 @@ from anydim.sizes import NEVER, Condition, Size, as_size, at_least, at_most, cei
 
 
 def columns_of(
-    form: ConvolutionForm,
-    given: ConvolutionForm,
-    epilogue: TileEpilogue | None,
+    form: ConvolutionForm, given: ConvolutionForm, epilogue: TileEpilogue | None,
     schedule: Convolution,
-) -> Columns[OuterLoop]:
+) -> Columns[OuterLoop]:  # fmt: skip
     """Return the partition of a cropped form's columns into panels."""
     loop, width = _joinable(form, epilogue), as_size(schedule.tile.width)
     by_position = NEVER if loop is None else _used_by_position(given, loop, epilogue, schedule)

@@ -204,12 +204,9 @@ def plan_of(group: Group, given: ConvolutionForm, schedule: Convolution, machine
 
 
 def _cut(
-    form: ConvolutionForm,
-    columns: Columns[OuterLoop],
-    schedule: Convolution,
-    more: bool,
+    form: ConvolutionForm, columns: Columns[OuterLoop], schedule: Convolution, more: bool,
     limits: Limits,
-) -> WindowBlocks:
+) -> WindowBlocks:  # fmt: skip
     """Return blocks of even size, within the limits of the schedule.
 
     The chunk determines when `more` is added, so with `more` it does not depend on the batch.

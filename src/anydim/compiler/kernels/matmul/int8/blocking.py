@@ -57,13 +57,9 @@ def joinable(form: Int8Form, layout: Layout) -> Int8Walk | None:
 
 
 def cut_of(
-    form: Int8Form,
-    layout: Layout,
-    tile: Tile,
-    machine: Machine,
-    image: Image | Phases | None,
+    form: Int8Form, layout: Layout, tile: Tile, machine: Machine, image: Image | Phases | None,
     version: str = ANY,
-) -> ByteBlocks:
+) -> ByteBlocks:  # fmt: skip
     """Return panels of even width and blocks of even height; packed rows fill part of a cache."""
     row_bytes, limits = layout.row * WORD, machine.limits
     panels = ceil_div(form.n.extent, layout.width)

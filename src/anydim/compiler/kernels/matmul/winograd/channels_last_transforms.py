@@ -156,11 +156,9 @@ class _Spread(_Windows):
             code.sweep(0, values["channels"], self.lanes, partial(self._one, in_bounds=in_bounds))
 
     def _one(
-        self,
-        channel: ir.Value,
-        rest: ir.Value | None,
+        self, channel: ir.Value, rest: ir.Value | None,
         in_bounds: list[list[ir.Value]] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Transform one vector of channels of a window; `in_bounds` masks elements in bounds."""
         row, column = self.values["x_down"], self.values["x_along"]
         code, half = self.code, []
