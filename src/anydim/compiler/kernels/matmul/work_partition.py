@@ -114,6 +114,7 @@ class WorkPartition:
             return name
 
         tiles, panels = size("tiles", self.tiles), size("panels", self.panels)
+        # Threads with rows of their own read all of B; others read A from each other's caches.
         whole = code.let(size("whole", self.whole.flag).differs(0))
         groups = code.let(select(whole, constant(1), panels))
         span = code.let(select(whole, panels, 1))

