@@ -15,28 +15,17 @@ from functools import cached_property
 
 from anydim.base.dtypes import bfloat16, float16, float32
 from anydim.base.records import dataclass
+from anydim.compiler.kernels.flatten import own_address
 from anydim.compiler.kernels.inference import dtype_of, free_axes
+from anydim.compiler.kernels.matmul.product_axes import Factor
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Literal, Read, Statement
-from anydim.lang.tree.affine import Affine, address, reads, rewrite, row_major_strides, substitute
+from anydim.lang.tree.affine import address, reads, rewrite, substitute
 from anydim.sizes import as_size
 
 MAX_READS = 32  # maximum reads of an expression after inlining of pointwise statements
 _NARROW = (float16, bfloat16)
 PRODUCT = 1e30  # assumed upper bound of the products of queries and keys
 MAX_DEPTH = 4096  # maximum elements of a head: code is unrolled over its vectors
-
-
-@dataclass(frozen=True)
-class Factor:
-    """A tensor, and the address of its element for each position of the loops."""
-
-    tensor: str
-    address: Affine
-
-    def at(self, *moving: str) -> Affine:
-        """Return the address with the axes `moving` at 0."""
-        kept = {name: c for name, c in self.address.terms if name not in moving}
-        return Affine.of(self.address.constant, kept)
 
 
 @dataclass(frozen=True)
@@ -243,7 +232,8 @@ class _Matcher:
         form = AttentionForm(
             batch=tuple(axis for axis in scores.axes if axis not in (query, key)),
             query=query, key=key, depth=depth, width=width,
-            queries=of_queries, keys=of_keys, values=of_values, output=_result_factor(last),
+            queries=of_queries, keys=of_keys, values=of_values,
+            output=Factor(last.target, own_address(last)),
             raw=scores.target, score=score,
             widens=any(self.types[each.tensor].dtype != float32 for each in factors),
         )  # fmt: skip
@@ -323,12 +313,6 @@ def _query_axis(
         if axis != key and alone and axis.name in queries.address.indices:
             return axis
     return Axis(f"{key.name}/query", as_size(1))
-
-
-def _result_factor(statement: Statement) -> Factor:
-    strides = row_major_strides(statement.shape)
-    terms = {axis.name: stride for axis, stride in zip(statement.axes, strides)}
-    return Factor(statement.target, Affine.of(as_size(0), terms))
 
 
 def _has_fast_addresses(form: AttentionForm) -> bool:

@@ -18,7 +18,6 @@ from anydim.compiler.kernels.attention.attention_plan import LINE, LOOP, SEEN, P
 from anydim.compiler.kernels.attention.attention_rows import largest_scores, powers, result_rows
 from anydim.compiler.kernels.attention.key_masks import scan_mask, unmasked_keys
 from anydim.compiler.kernels.attention.key_panels import copy_keys, copy_values, multiply, pack_keys
-from anydim.compiler.kernels.attention_form import Factor
 from anydim.compiler.kernels.codegen.arithmetic import (
     first_lanes,
     quotient_up,
@@ -37,6 +36,7 @@ from anydim.compiler.kernels.ir import (
     select,
     variable,
 )
+from anydim.compiler.kernels.matmul.product_axes import Factor
 from anydim.sizes import Size, as_size
 
 
@@ -112,7 +112,7 @@ class _Body:
             ):
                 if factor.address.stride(column.name).constant != 1:
                     continue
-                start = self.next.offset(factor.at(row.name, column.name))
+                start = self.next.offset(factor.address.without(row.name, column.name))
                 stride = self.size(factor.address.stride(row.name))
                 at = code.let(start + LOOP.out_query * stride)
                 for first in range(0, int(column.extent.constant or 0), LINE // float32.bytes):
@@ -161,7 +161,7 @@ class _Body:
 
     def _source(self, factor: Factor, column: str) -> ir.Address:
         """Return the address of keys or values at the first key of the block."""
-        base = self.here.offset(factor.at(self.form.key.name, column))
+        base = self.here.offset(factor.address.without(self.form.key.name, column))
         stride = self.size(factor.address.stride(self.form.key.name))
         offset = self.code.let(base + LOOP.block * stride)
         return ir.Address(self.context.buffers[factor.tensor], offset)
@@ -188,7 +188,7 @@ class _Body:
         code.let(first_lanes(keys - whole, plan.lanes), plan.inside.name)
         self._pack()
         queries, query = self.form.queries, self.form.query.name
-        base = self.here.offset(queries.at(query, self.form.depth.name))
+        base = self.here.offset(queries.address.without(query, self.form.depth.name))
         stride = self.size(queries.address.stride(query))
         offset = code.let(base + LOOP.first * stride)
         own = ir.Address(self.context.buffers[queries.tensor], offset)

@@ -170,7 +170,7 @@ def result_rows(
     with code.range(0, LOOP.tile) as number:
         query = code.let(LOOP.first + number, LOOP.out_query.name)
         row = unit.inner({form.query.name: query})
-        start = row.offset(form.output.at(form.width.name))
+        start = row.offset(form.output.address.without(form.width.name))
         code.take((*row.steps, *ahead))
         result = Buffer(code, row.context.buffers[form.output.tensor], float32).part(start)
         index = code.let(LOOP.at + number)

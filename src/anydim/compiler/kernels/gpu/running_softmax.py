@@ -17,7 +17,6 @@ from anydim.base.dtypes import DType, float32
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.attention_form import AttentionForm
-from anydim.compiler.kernels.attention_form import Factor as Tensor
 from anydim.compiler.kernels.codegen.arithmetic import quotient
 from anydim.compiler.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.compiler.kernels.gpu.group_indices import Work, remainder
@@ -28,6 +27,7 @@ from anydim.compiler.kernels.gpu.shared_memory_copies import (
     TileCopy,
 )
 from anydim.compiler.kernels.ir import apply, constant, convert, fma, least, number, select
+from anydim.compiler.kernels.matmul.product_axes import Factor as Tensor
 from anydim.lang.tree import Axis, Read
 from anydim.lang.tree.affine import to_expr
 from anydim.sizes import ceil_div

@@ -30,6 +30,7 @@ from anydim.compiler.kernels.matmul.epilogue import (
     streams_of,
 )
 from anydim.compiler.kernels.matmul.product_axes import (
+    Factor,
     Parts,
     is_one_axis,
     matrix_axes,
@@ -42,7 +43,7 @@ from anydim.compiler.kernels.matmul.register_tile import tile_of
 from anydim.compiler.kernels.matmul.window_geometry import InLoops, Walk, without
 from anydim.compiler.kernels.matmul.window_rows import ONE, WindowLayout, moves, window_layout
 from anydim.lang.tree import Axis, Expr, Group, Read, Statement
-from anydim.lang.tree.affine import Affine, address, rewrite
+from anydim.lang.tree.affine import address, rewrite
 from anydim.sizes import NEVER, Box, Condition, Size, as_size, condition
 
 
@@ -159,15 +160,6 @@ def contraction_form_of(
     return None
 
 
-@dataclass(frozen=True)
-class Factor:
-    """A factor: its address, and its read where that may be out of bounds or stepped."""
-
-    tensor: str
-    form: Affine
-    read: Read | None = None
-
-
 def _factors(
     parts: Sequence[Expr], statement: Statement, group: Group
 ) -> tuple[Factor, Factor] | None:
@@ -203,7 +195,7 @@ class Reading:
     box: Box | None = None
 
     def form(self, outputs: tuple[Output, ...]) -> ContractionForm | None:
-        in_a, in_b = self.a.form.indices, self.b.form.indices
+        in_a, in_b = self.a.address.indices, self.b.address.indices
         axes = matrix_axes(self.statement, in_a, in_b)
         if axes is None:
             return None
@@ -223,17 +215,17 @@ class Reading:
         elif not windows and any(f.read and f.read.default for f in (self.a, self.b)):
             return None
         in_panels = not self.packed and not batch and self._in_panels(columns, sums)
-        of_b = () if self.packed or in_panels else (self.b.form,)
-        m_groups = merge_axes(rows, streams if windows else [*streams, self.a.form], pinned)
-        if sums and not windows and self.a.form.stride(sums[-1].name) != 1:
+        of_b = () if self.packed or in_panels else (self.b.address,)
+        m_groups = merge_axes(rows, streams if windows else [*streams, self.a.address], pinned)
+        if sums and not windows and self.a.address.stride(sums[-1].name) != 1:
             # rows are then the axis along which A is contiguous, whatever C's layout
-            m_groups.sort(key=lambda axes: self.a.form.stride(axes[-1].name) == 1)
+            m_groups.sort(key=lambda axes: self.a.address.stride(axes[-1].name) == 1)
         n_groups = merge_axes(columns, [*streams, *of_b], pinned)
-        k_groups = [sums] if windows else merge_axes(sums, [self.a.form, *of_b], pinned)
-        loop_groups = merge_axes(batch, [*streams, self.a.form, *of_b], pinned)
+        k_groups = [sums] if windows else merge_axes(sums, [self.a.address, *of_b], pinned)
+        loop_groups = merge_axes(batch, [*streams, self.a.address, *of_b], pinned)
         pieces = None
         if len(k_groups) == 2 and not in_panels:
-            strides = (merged_stride(k_groups[0], each.form) for each in (self.a, self.b))
+            strides = (merged_stride(k_groups[0], each.address) for each in (self.a, self.b))
             pieces = Pieces(*map(merged_extent, k_groups), *strides)
         elif len(k_groups) > 1:
             return None
@@ -247,16 +239,16 @@ class Reading:
                 dtype=self.group.type_of(self.statement.target).dtype,
                 a=self.a.tensor,
                 b=self.b.tensor,
-                a_start=self.a.form.constant,
-                b_start=self.b.form.constant,
+                a_start=self.a.address.constant,
+                b_start=self.b.address.constant,
                 m=self._walk(ROW, names[ROW]),
                 n=self._walk(COLUMN, names[COLUMN]),
                 k=self._walk("k", sums),
                 loops=tuple(self._walk(f"loop{i}", axes) for i, axes in enumerate(outside)),
                 b_parts=(
-                    strided_parts([x for x in chain(*outside) if x.name in in_b], self.b.form),
-                    strided_parts(sums, self.b.form),
-                    strided_parts(names[COLUMN], self.b.form),
+                    strided_parts([x for x in chain(*outside) if x.name in in_b], self.b.address),
+                    strided_parts(sums, self.b.address),
+                    strided_parts(names[COLUMN], self.b.address),
                 ),
                 outputs=tuple(Output(o.tensor, renamed.expr(o.value)) for o in outputs),
                 start=None if start is None else renamed.read(start),
@@ -273,7 +265,7 @@ class Reading:
         read = self.a.read
         if self.box is None or read is None or moves(read, rows, sums) != self.packed:
             return None, sums
-        form = self.a.form
+        form = self.a.address
         if not self.packed and (
             is_one_axis(rows, form) or len(sums) != 1 or form.stride(sums[0].name) != 1
         ):
@@ -281,14 +273,14 @@ class Reading:
         units = {a.name for a in (*self.statement.axes, *self.statement.reduced)}
         units -= {axis.name for axis in (*rows, *sums)}
         shape = self.group.type_of(read.tensor).shape
-        found = window_layout(without(read, units), self.a.form, shape, rows, sums, self.box)
+        found = window_layout(without(read, units), self.a.address, shape, rows, sums, self.box)
         return (None, sums) if found is None else found
 
     def _in_panels(self, columns: Sequence[Axis], sums: Sequence[Axis]) -> bool:
         """Whether B(panel, k, lane) has the layout of a packed constant."""
-        if len(sums) != 1 or not 1 <= len(columns) <= 2 or self.b.form.constant.constant != 0:
+        if len(sums) != 1 or not 1 <= len(columns) <= 2 or self.b.address.constant.constant != 0:
             return False
-        stride = self.b.form.stride
+        stride = self.b.address.stride
         lane, k = columns[-1], sums[0]
         if lane.extent.constant != self.width or stride(lane.name) != 1:
             return False
@@ -300,7 +292,7 @@ class Reading:
         """Return merged axes as one; no axes as one of extent 1, with arbitrary strides."""
         if not axes:
             return MatrixWalk(name, as_size(1), as_size(1), as_size(1), as_size(1))
-        streams = (self.a.form, self.b.form, element_offset(self.statement))
+        streams = (self.a.address, self.b.address, element_offset(self.statement))
         strides = (merged_stride(axes, stream) for stream in streams)
         return MatrixWalk(name, merged_extent(axes), *strides)
 

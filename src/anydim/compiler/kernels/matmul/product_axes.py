@@ -12,11 +12,23 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 
 from anydim.base.records import dataclass
-from anydim.lang.tree import Axis, Statement
+from anydim.lang.tree import Axis, Read, Statement
 from anydim.lang.tree.affine import Affine
 from anydim.sizes import Size, as_size, product
 
 Parts = tuple[tuple[Size, Size], ...]  # axes as (extent, stride)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A factor of a product: its tensor, and the address of its element for each index of the axes.
+
+    `read` is its read, if that may be out of bounds or stepped.
+    """
+
+    tensor: str
+    address: Affine
+    read: Read | None = None
 
 
 @dataclass(frozen=True)

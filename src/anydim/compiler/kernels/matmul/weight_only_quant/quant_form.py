@@ -11,8 +11,9 @@ from anydim.base.dtypes import float32, int4, int8
 from anydim.base.records import dataclass
 from anydim.compiler.kernels.inference import Linear, read_address
 from anydim.compiler.kernels.launch import are_known, known_number
-from anydim.compiler.kernels.matmul.contraction_form import ContractionForm, Factor, Reading
+from anydim.compiler.kernels.matmul.contraction_form import ContractionForm, Reading
 from anydim.compiler.kernels.matmul.epilogue import PRODUCT, epilogue_of, product_of
+from anydim.compiler.kernels.matmul.product_axes import Factor
 from anydim.lang.tree import Apply, Cast, Expr, Group, Index, Literal, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import address, reads
 
