@@ -174,6 +174,7 @@ class _Branch:
 
 def divide_by_shared(x: ir.Value, by: Shared, name: Name) -> ir.Value:
     """x / d for elements in range, without a division."""
+    # A product with the reciprocal alone is off by one unit, and NaN for subnormal rows.
     q = name(x * by.inverse if by.rest is None else fma(x, by.inverse, x * by.rest))
     return fma(-fma(q, by.value, -x), by.inverse, q)
 

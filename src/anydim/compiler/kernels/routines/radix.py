@@ -14,6 +14,7 @@ from anydim.compiler.kernels.ir import Like, constant, iota, least
 from anydim.compiler.kernels.routines.ir_builder import Code
 from anydim.sizes import Size
 
+# The 2,048 output streams of 11-bit digits would leave the first-level cache.
 DIGIT = 8  # bits
 VALUES = 1 << DIGIT  # values of a digit
 FEW = 128  # up to this many keys, comparing each with all is faster

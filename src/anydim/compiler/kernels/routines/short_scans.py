@@ -17,6 +17,7 @@ from anydim.compiler.kernels.routines.ir_builder import Code
 from anydim.compiler.kernels.routines.rows import LANES
 from anydim.compiler.kernels.routines.scans import Spec
 
+# Running sums continue from row to row (1.19 -> 0.29); with 8 int64 that takes a third longer.
 FEW = 6  # elements of the longest short row
 
 

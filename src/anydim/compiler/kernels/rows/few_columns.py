@@ -194,6 +194,7 @@ class _FewCell(Cell):
             self.scope.steps.append(ir.Assign(register, accumulate(function, old, values)))
             return
 
+        # One row after the other: a column has the same bits beside any number of others.
         def add_rows(count: int) -> ir.Value:
             total: ir.Value = old
             for row in range(self.setting.lanes // count):

@@ -47,7 +47,9 @@ from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, as_size, ceil_div, product
 
 FEW_ELEMENTS = 4  # of a part of a row, which are computed one by one
+# 8 columns: 0.44 -> 0.30 ms; four accumulators gain nothing.
 INTERLEAVED = 2  # accumulators of a column, for elements in turn: an addition takes some cycles
+# 700 rows of 5 elements: 4.6 -> 2.4.
 FEWER = (8, 4)  # if elements are read at looked-up indices
 PART = "part of a row"  # axis over pieces of rows, or over blocks of rows
 

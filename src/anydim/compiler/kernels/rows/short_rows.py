@@ -31,6 +31,7 @@ from anydim.lang.tree import Read
 from anydim.lang.tree.affine import Affine, affine, flat_address, reads
 from anydim.sizes import Box, bounds
 
+# Squares as wide as the vector take twice as many shuffles.
 _STRIP = 4  # columns transposed at a time
 _EXPENSIVE = 12.0  # operations per element that pay for panels twice as wide
 _EXTREMES = ("max", "min")  # horizontal reductions that take longer than a sum

@@ -19,6 +19,7 @@ from anydim.sizes import Size, product
 
 _SQUARE, _PANEL = "square", "panel"
 _LEAST_SQUARE = 8  # lanes; squares of 4 are no faster than masked squares of 8
+# Strips of 64 lanes gain half as much (floats of 1 x 1000 x 1000: 0.91 to 1.14 -> 0.28 to 0.4).
 STRIP = 256  # lanes written before the next rows: each row of a square is a store stream
 _LINE, _WAY, _WAYS = 64, 4096, 8  # L1 cache: bytes of a line, bytes of a way, associativity
 

@@ -27,6 +27,7 @@ from anydim.sizes import Box, Size, as_size
 DTYPES = (float32, float64, int32, int64)
 LARGEST_STRIDE = 4  # of lanes: skipped elements are loaded too
 UNROLLED_TAPS = 16
+# Unrolling 49 gains nothing.
 UNROLLED_BELOW = 25  # taps unrolled for vectors in adjacent rows, which share loads
 
 

@@ -26,6 +26,7 @@ from anydim.compiler.kernels.matmul.transposed import matrix_transpose_library
 from anydim.compiler.kernels.matmul.window_geometry import Bound, WindowAxis
 from anydim.sizes import product
 
+# Larger strides: positions by taps are transposed in registers (1.2 to 1.9 -> 0.82 to 1.44).
 SHUFFLED_STRIDES = 4
 ChannelOffset = Callable[[ir.Value], ir.Value]  # the offset of a channel
 

@@ -56,6 +56,7 @@ from anydim.sizes import (
     product,
 )
 
+# Blocks of 16 or 64 panels, and bands of 512 KB, are within 5 %.
 PANELS = 8  # maximum factor of a block's panels: they share the rows around the block
 # costs in rows of a tile: loading or storing a vector of a panel, per tap; at most as much for its
 # masks, which a chunk of channels shares; copying a vector into a line buffer, for all taps (fitted

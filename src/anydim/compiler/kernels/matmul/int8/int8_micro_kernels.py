@@ -26,6 +26,7 @@ from anydim.compiler.kernels.matmul.register_tile import Tile
 
 MAX_TILES = 2  # of rows and of columns: eight registers hold them and their sums
 NARROW = 2  # divisor of a register's lanes for the narrow variant, `vectors` 0, in half the time
+# Few columns: 1.5 to 2.2 -> 0.7 to 1.4.
 MAX_ALONG, MIN_ALONG = 2, 32  # maximum columns and minimum words for sums along the words
 FEW_ROWS = 4  # with tile registers: up to this many rows are faster with vectors
 _MICRO_SCALARS = ("words", "a_row")

@@ -55,6 +55,7 @@ from anydim.compiler.kernels.matmul.weight_only_quant.quant_rows import prepare_
 from anydim.lang.tree import Group
 from anydim.sizes import Size, as_size, maximum, minimum, product
 
+# Weights then become floats once for up to 96 rows: 1.6 -> 1.1 of the time of float32.
 _MANY = 3  # minimum tiles of rows for which weights are decoded first
 _WORTH = 60_000  # bytes of weights that pay for another thread: about 2 us
 _TILES = 16  # maximum tiles that share them: their sums are in the first-level cache

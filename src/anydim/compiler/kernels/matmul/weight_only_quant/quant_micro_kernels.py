@@ -27,6 +27,7 @@ from anydim.compiler.kernels.matmul.weight_only_quant.quant_form import FIELDS
 
 SCALARS = ("groups", "block", "a_row", "sums_row", "more")
 MIDDLE = 8  # the value 0 in a 4-bit field
+# Fields are masked where they lie, not shifted: three operations for a vector of weights.
 HIGHEST = FIELDS - 2  # the last field that needs no shift: the next one has the sign bit
 
 
