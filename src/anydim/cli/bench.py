@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -115,15 +116,11 @@ def _row(
     where: str, engines: Mapping[str, Engine], inputs: Arrays, rounds: int, seconds: float
 ) -> tuple[str, ...]:
     results = {name: engine(inputs) for name, engine in engines.items()}
-    times = time_interleaved({n: _bind(e, inputs) for n, e in engines.items()}, rounds, seconds)
+    times = time_interleaved({n: partial(e, inputs) for n, e in engines.items()}, rounds, seconds)
     row = [where, duration(times.median(OURS))]
     for peer in list(engines)[1:]:
         row += _against(peer, times, _worst(results[OURS], results[peer]))
     return tuple(row)
-
-
-def _bind(engine: Engine, inputs: Arrays) -> Callable[[], Arrays]:
-    return lambda: engine(inputs)
 
 
 def _against(peer: str, times: Timings, worst: float) -> tuple[str, str, str]:

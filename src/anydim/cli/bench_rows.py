@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +67,9 @@ def _ways(made: Callable[..., Any], rows: Rows, engines: Mapping[str, Engine]) -
     found: dict[str, Callable[[], Any]] = {RAGGED: lambda: made(**own)}
     for name, engine in engines.items():
         before = f"{name} " if name else ""
-        found[f"{before}{PADDED}"] = _bind(lambda run: run(rows.pad()), engine)
-        found[f"{before}{SINGLE}"] = _bind(lambda run: [run(row) for row in rows.alone], engine)
+        found[f"{before}{PADDED}"] = partial(lambda run: run(rows.pad()), engine)
+        found[f"{before}{SINGLE}"] = partial(lambda run: [run(row) for row in rows.alone], engine)
     return found
-
-
-def _bind(call: Callable[[Engine], Any], engine: Engine) -> Callable[[], Any]:
-    return lambda: call(engine)
 
 
 def _spread(sizes: Mapping[str, Sequence[int]]) -> tuple[str, str, str]:

@@ -10,18 +10,9 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
-from typing import Protocol
 
 from anydim.base.text import COLUMNS, fold_lines
-
-LINE_EVERY = 5.0  # seconds between two plain lines about one thing
-REFRESHES = 4  # of a bar in a second; more would disturb what is being timed
-
-
-class Advance(Protocol):
-    """Says how far something is; `detail` is what it is at."""
-
-    def __call__(self, done: int, total: int, detail: str = "") -> None: ...
+from anydim.runtime.program.batches.bar import LINE_EVERY, Advance, draw_bar, ignore_progress
 
 
 class Console:
@@ -72,47 +63,21 @@ class Console:
     def task(self, title: str) -> Iterator[Advance]:
         """Show that something runs; the body calls advance(done, total, detail)."""
         if self.quiet:
-            yield _silent
+            yield ignore_progress
         elif self._log.is_terminal and not self._log.is_dumb_terminal:
-            with self._bar(title) as advance:
+            with draw_bar(title, self._log) as advance:
                 yield advance
         else:
             self.note(title)
             yield self._lines()
 
-    @contextmanager
-    def _bar(self, title: str) -> Iterator[Advance]:
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        columns = (
-            SpinnerColumn("line"),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=24),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[detail]}", markup=False),
-        )
-        with Progress(
-            *columns, console=self._log, transient=True, refresh_per_second=REFRESHES
-        ) as progress:
-            task = progress.add_task(title, total=None, detail="")
-
-            def advance(done: int, total: int, detail: str = "") -> None:
-                at = f"{done}/{total} {detail}".rstrip()
-                progress.update(task, completed=done, total=total, detail=at)
-
-            yield advance
-
     def _lines(self) -> Advance:
         last = perf_counter()
 
-        def advance(done: int, total: int, detail: str = "") -> None:
+        def advance(done: int, total: int | None, detail: str = "") -> None:
             nonlocal last
-            if done < total and perf_counter() - last >= LINE_EVERY:
+            if total is not None and done < total and perf_counter() - last >= LINE_EVERY:
                 last = perf_counter()
                 self.note(f"  {done} of {total} {detail}".rstrip())
 
         return advance
-
-
-def _silent(done: int, total: int, detail: str = "") -> None:
-    pass

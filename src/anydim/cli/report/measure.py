@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy
 
+from anydim.base.collector import collector_paused
 from anydim.base.records import dataclass
 
 Item = TypeVar("Item")
@@ -89,15 +90,10 @@ def time_call(call: Callable[..., Any], *arguments: Any) -> float:
 
 @contextmanager
 def quiet_collector() -> Iterator[None]:
-    """Keep Python's garbage collector from running in between."""
-    was = gc.isenabled()
+    """Collect garbage now and not inside the block."""
     gc.collect()
-    gc.disable()
-    try:
+    with collector_paused():
         yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def largest_difference(left: numpy.ndarray, right: numpy.ndarray) -> float:

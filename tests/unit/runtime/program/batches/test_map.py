@@ -189,7 +189,7 @@ def test_rows_that_depend_on_each_other_are_found() -> None:
 def test_progress_without_a_terminal_or_rich(
     model: ad.Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(bar, "_LINE_EVERY", 0.0)
+    monkeypatch.setattr(bar, "LINE_EVERY", 0.0)
     monkeypatch.setitem(sys.modules, "rich.progress", None)  # as with anydim-runtime
     model.map([item(number) for number in range(9)], pad=PAD, progress=True)
     assert "mapping lookup: 9 of 9" in capsys.readouterr().err
