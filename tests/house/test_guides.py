@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = {  # the packages and the programs ("!cc") that each needs
     "index.md": ("torch",),
+    "guides/command-line.md": (),
     "guides/compile-and-call.md": (),
     "profiling.md": (),
     "guides/deployment.md": (),
@@ -67,9 +68,10 @@ class Prompt(code.InteractiveConsole):
         raise sys.exc_info()[1]  # type: ignore[misc]
 
 
-def test_every_tutorial_is_run() -> None:
-    tutorials = {str(path.relative_to(DOCS)) for path in DOCS.glob("tutorials/*.md")}
-    assert tutorials and tutorials <= PAGES.keys()
+def test_every_tutorial_and_guide_is_run() -> None:
+    written = {str(path.relative_to(DOCS)) for path in WRITTEN if path.parent.parent == DOCS}
+    known = {page for page in written if page.startswith(("tutorials/", "guides/"))}
+    assert known - PAGES.keys() == {"guides/sentence-transformers.md"}  # needs a download
 
 
 def needs(name: str) -> None:
