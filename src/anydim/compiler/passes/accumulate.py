@@ -45,10 +45,10 @@ class Accumulate:
         lines: list[Line] = []
         for line in unpack(graph):
             factors = _factors(line.statement, types)
-            lines += self._widened(line, factors, types, known) if factors else [line]
+            lines += self._widen_sum(line, factors, types, known) if factors else [line]
         return pack(graph, lines, types)
 
-    def _widened(
+    def _widen_sum(
         self, line: Line, reads: tuple[Read, ...], types: dict[str, TensorType],
         known: dict[str, str],
     ) -> list[Line]:  # fmt: skip
@@ -98,7 +98,7 @@ def _read_wide(
 ) -> Read:
     """Read of a tensor's float32 copy; adds the conversion on first use."""
     if read.tensor not in known:
-        made = _converted(read.tensor, types)
+        made = _convert_tensor(read.tensor, types)
         known[read.tensor] = made.target
         lines.append(Line(made, line.source))
     default = read.default
@@ -109,7 +109,7 @@ def _read_wide(
     return replace(read, tensor=known[read.tensor], default=default)
 
 
-def _converted(name: str, types: dict[str, TensorType]) -> Statement:
+def _convert_tensor(name: str, types: dict[str, TensorType]) -> Statement:
     """The statement that converts a tensor to float32."""
     kind = types[name]
     target = unused(f"{name}/wide", types)

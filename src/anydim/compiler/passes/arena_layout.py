@@ -65,7 +65,7 @@ class Stack:
             under = frozenset().union(*(stood[u] for u in below))
             terms = self._highest([t for u in below if u not in under for t in ends[u]])
             found[value] = self._offset(terms, highest[value])
-            ends[value] = self._raised(found[value], value)
+            ends[value] = self._raise_offset(found[value], value)
             stacked[value] = True
             if self.covering.not_negative(self.sizes[value]):
                 stood[value] = under.union(below) if len(under) < _MAX_UNDER else frozenset(below)
@@ -84,7 +84,7 @@ class Stack:
             loads[value] = bytes[value] + (above.max(0) if len(above) else 0)
         return loads
 
-    def _raised(self, offset: Terms, value: int) -> Terms:
+    def _raise_offset(self, offset: Terms, value: int) -> Terms:
         size, at = self.sizes[value], self.problem.bytes[value]
         if not offset:
             return (Term(size, at),)
@@ -131,14 +131,14 @@ class Stack:
         """
         joined = list(terms)
         for share in shares:
-            joined = self._joined(terms, limit, share)
+            joined = self._join_terms(terms, limit, share)
             if len(joined) <= _FEW_TERMS:
                 break
         if len(joined) > _MAX_TERMS:
-            joined = self._joined(terms, numpy.full_like(limit, _ANY), _ANY)
+            joined = self._join_terms(terms, numpy.full_like(limit, _ANY), _ANY)
         return self._highest(joined)
 
-    def _joined(self, terms: Sequence[Term], limit: numpy.ndarray, share: float) -> list[Term]:
+    def _join_terms(self, terms: Sequence[Term], limit: numpy.ndarray, share: float) -> list[Term]:
         groups: list[Term] = []
         usual = numpy.median(limit)
         for term in terms:

@@ -76,13 +76,13 @@ class Near:
         """Indices in ascending order."""
         found = self._known.get(value)
         if found is None:
-            found = self._found(value)
+            found = self._neighbours(value)
             self._room -= len(found)
             if self._room > 0:
                 self._known[value] = found
         return found
 
-    def _found(self, value: int) -> numpy.ndarray:
+    def _neighbours(self, value: int) -> numpy.ndarray:
         begin, end = self._first[value], self._last[value]
         window = slice(*numpy.searchsorted(self._starts, (begin - _SHORT, end + 1)))
         others = numpy.concatenate((self._short[window], self._long))
@@ -173,13 +173,13 @@ def best_order(problem: Problem, work: int) -> Order:
     budget = work - stacker.stacked
     for number, stack in enumerate(best):
         limit = stacker.stacked + budget // len(best)
-        best[number] = _improved(stacker, stack, limit)
+        best[number] = _improve_order(stacker, stack, limit)
         if best[number].worst <= _GOOD:
             break
     return tuple(min(best, key=lambda stack: stack.score).order)
 
 
-def _improved(stacker: Stacker, stack: Stacked, limit: int) -> Stacked:
+def _improve_order(stacker: Stacker, stack: Stacked, limit: int) -> Stacked:
     """Improve an order by moving values until `limit` values have been stacked."""
     chance = Random(0)
     while stacker.stacked < limit and stack.worst > _GOOD:
@@ -261,18 +261,18 @@ def _starts(problem: Problem) -> Iterator[list[int]]:
     """Orders by mean share of the largest value; then orders by best fit at one sample."""
     share = (problem.bytes / numpy.maximum(problem.bytes.max(0), 1)).mean(1)
     for key in _KEYS:
-        yield _sorted(problem, key, share)
+        yield _sort_values(problem, key, share)
     for key in _KEYS if len(share) * problem.max_live <= _MAX_FITTED else ():
-        yield _fitted(problem, 0, _sorted(problem, key, problem.bytes[:, 0]))
+        yield _best_fit(problem, 0, _sort_values(problem, key, problem.bytes[:, 0]))
 
 
-def _sorted(problem: Problem, key: _Key, size: numpy.ndarray) -> list[int]:
+def _sort_values(problem: Problem, key: _Key, size: numpy.ndarray) -> list[int]:
     life = problem.last - problem.first + 1
     order: list[int] = numpy.lexsort(key(size, problem.first, life)[::-1]).tolist()
     return order
 
 
-def _fitted(problem: Problem, sample: int, sequence: Sequence[int]) -> list[int]:
+def _best_fit(problem: Problem, sample: int, sequence: Sequence[int]) -> list[int]:
     """Best fit: each value in the smallest gap that holds it, else on top; sorted by offset."""
     size: list[float] = problem.bytes[:, sample].tolist()
     at: dict[int, float] = {}

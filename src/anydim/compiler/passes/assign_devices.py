@@ -94,7 +94,7 @@ class _Level:
         fixed: dict[int, tuple[str, str]] = {}
         free: dict[int, dict[str, numpy.ndarray]] = {}
         for number, node in enumerate(self.graph.nodes):
-            known = self._known(number, node)
+            known = self._required_device(number, node)
             if known is not None:
                 fixed[number] = known
             else:
@@ -129,7 +129,7 @@ class _Level:
         changed: Region = replace(node.region, **held)  # type: ignore[arg-type]
         return changed
 
-    def _known(self, number: int, node: Node) -> tuple[str, str] | None:
+    def _required_device(self, number: int, node: Node) -> tuple[str, str] | None:
         """The device a node has to run on, and the reason; None if estimates decide."""
         if node.region is not None:
             if isinstance(node.region, Foreign):
@@ -139,13 +139,13 @@ class _Level:
         wanted = rule.device if rule is not None else node.device or None
         why = f"placement {rule}" if rule is not None else "set in the graph"
         if wanted is not None:
-            refused = self._refused(wanted, node)
+            refused = self._refusal(wanted, node)
             return (HOST, f"{why}, but {wanted} {refused}") if refused else (wanted, why)
         if number in self.finding:
             return HOST, "it determines sizes"
         return None
 
-    def _refused(self, name: str, node: Node) -> str:
+    def _refusal(self, name: str, node: Node) -> str:
         device = next((d for d in self.options.devices if d.name == name), None)
         return "" if device is None or not name else refusal(device, self.graph, node)
 

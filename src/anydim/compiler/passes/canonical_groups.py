@@ -84,10 +84,12 @@ def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[IndexCheck, ..
     )
     values = {new: old for old, new in names.items()}
     nodes = [number_of(check) for check in numbers]
-    return result, values, _found(result, values, nodes) if numbers else ()
+    return result, values, _checks_by_number(result, values, nodes) if numbers else ()
 
 
-def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[IndexCheck, ...]:
+def _checks_by_number(
+    group: Group, values: dict[str, str], nodes: list[int]
+) -> tuple[IndexCheck, ...]:
     """Checks of a canonical group, by number."""
     found: dict[int, IndexCheck] = {}
     expressions = [("", statement.body) for statement in group.statements]
@@ -180,7 +182,7 @@ def with_named_parts(own: Canonical) -> Canonical:
         names = RelativeSizes(box, back, {})
     else:
         names = RelativeSizes(box, {**known.sizes, **back}, known.atoms)
-    return Canonical(_concatenated(own.group, position, reads, shape), box, names)
+    return Canonical(_concatenate(own.group, position, reads, shape), box, names)
 
 
 def _concatenation(group: Group) -> tuple[int, list[Read], list[int]] | None:
@@ -222,7 +224,7 @@ def _concatenation(group: Group) -> tuple[int, list[Read], list[int]] | None:
     return position, reads, lengths
 
 
-def _concatenated(group: Group, position: int, reads: list[Read], shape: list[Size]) -> Group:
+def _concatenate(group: Group, position: int, reads: list[Read], shape: list[Size]) -> Group:
     """The concatenation of parts named part0, part1, ...; `shape` has the other extents."""
     (statement,) = group.statements
     axis = Index(statement.axes[position].name)

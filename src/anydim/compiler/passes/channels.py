@@ -80,7 +80,7 @@ class _Work:
         statement = self.lines[number].statement
         if statement.combine or not self.types[statement.target].dtype.is_float:
             return
-        inlined, source = self._inlined(statement)
+        inlined, source = self._inline_map(statement)
         found = self._map(inlined)
         if found is None or (source is None and _cost(inlined.body) <= 2):
             return
@@ -112,7 +112,7 @@ class _Work:
         array = self.constants[read.tensor].array
         shape = [-1 if n == dimension else 1 for n in range(array.ndim)]
         scaled = Constant(array, scale.reshape(shape))
-        name = self._named(f"{statement.target} weights", scaled)
+        name = self._add_constant(f"{statement.target} weights", scaled)
         moved = replace(read, tensor=name)
         body = rewrite(producer.body, lambda expr: moved if expr == read else None)
         self._replace(source, replace(producer, body=body))
@@ -124,7 +124,7 @@ class _Work:
     def _replace(self, number: int, statement: Statement) -> None:
         self.lines[number] = replace(self.lines[number], statement=statement)
 
-    def _inlined(self, statement: Statement) -> tuple[Statement, int | None]:
+    def _inline_map(self, statement: Statement) -> tuple[Statement, int | None]:
         """The statement with a map inlined that only it reads, and the number of that map."""
         for read in reads(statement.body):
             source = self.writer.get(read.tensor)
@@ -169,10 +169,10 @@ class _Work:
 
     def _constant(self, statement: Statement, found: _Map, word: str, part: Expr) -> Read:
         value = Constant(self._value(found, part))
-        name = self._named(f"{statement.target} {word}", value)
+        name = self._add_constant(f"{statement.target} {word}", value)
         return Read(name, (Index(found.axis.name),))
 
-    def _named(self, name: str, constant: Constant) -> str:
+    def _add_constant(self, name: str, constant: Constant) -> str:
         name = unused(name, self.types)
         self.constants[name] = constant
         self.types[name] = constant.type

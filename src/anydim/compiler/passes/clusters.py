@@ -186,13 +186,13 @@ class Clusters:
 
     def _second(self, statement: Statement) -> bool:
         """Whether a copy is a second output of one value: its kernel writes both."""
-        source = self._copied(statement)
+        source = self._copied_value(statement)
         if source not in self.writer:
             return False
-        first = min(n for n in self.users[source] if self._copied(self.lines[n].statement))
+        first = min(n for n in self.users[source] if self._copied_value(self.lines[n].statement))
         return source in self.graph.outputs or self.lines[first].target != statement.target
 
-    def _copied(self, statement: Statement) -> str:
+    def _copied_value(self, statement: Statement) -> str:
         """The value that a statement copies to a graph output; '' for other statements."""
         body = statement.body
         if statement.target not in self.graph.outputs or not isinstance(body, Read) or body.flat:

@@ -35,10 +35,10 @@ def with_known(graph: Graph, names: Iterable[str]) -> Graph:
 
 def with_inner_constants(graph: Graph) -> Graph:
     """The graph with constants that loops and branches only read as constants of their bodies."""
-    return graph.replace(nodes=tuple(_sunk(graph, node) for node in graph.nodes))
+    return graph.replace(nodes=tuple(_sink_constants(graph, node) for node in graph.nodes))
 
 
-def _sunk(graph: Graph, node: Node) -> Node:
+def _sink_constants(graph: Graph, node: Node) -> Node:
     region = node.region
     if not isinstance(region, (BranchRegion, LoopRegion)):
         return node
@@ -88,11 +88,11 @@ def _fold(graph: Graph, name: str, known: dict[str, Constant]) -> None:
         missing = [given for given in node.given if given not in known]
         if missing:
             pending += missing
-        elif not _made(graph, node, known):
+        elif not _fold_node(graph, node, known):
             return
 
 
-def _made(graph: Graph, node: Node, known: dict[str, Constant]) -> bool:
+def _fold_node(graph: Graph, node: Node, known: dict[str, Constant]) -> bool:
     values: Mapping[str, object] = {given: known[given].array for given in node.given}
     try:
         made = evaluate_node(graph, node, values, {})  # type: ignore[arg-type]

@@ -19,7 +19,7 @@ def without_copies(graph: Graph, outermost: bool) -> Graph:
     roots = _roots(graph)
     if not roots:
         return graph
-    named = _named(graph, roots) if outermost else {}
+    named = _output_names(graph, roots) if outermost else {}
 
     def final(name: str) -> str:
         root = roots.get(name, name)
@@ -40,7 +40,7 @@ def without_copies(graph: Graph, outermost: bool) -> Graph:
 def _roots(graph: Graph) -> dict[str, str]:
     """Map from each copy to its original value, through chains of copies."""
     roots: dict[str, str] = {}
-    fixed = _fixed(graph)
+    fixed = _values_of_comprehensions(graph)
     for node in graph.nodes:
         if _is_copy(graph, node) and node.outputs[0] not in fixed:
             source = node.given[0]
@@ -52,15 +52,19 @@ def _is_copy(graph: Graph, node: Node) -> bool:
     return node.operator == COPY and graph.types[node.given[0]] == graph.types[node.outputs[0]]
 
 
-def _fixed(graph: Graph) -> set[str]:
+def _values_of_comprehensions(graph: Graph) -> set[str]:
     """Values named in comprehensions."""
     fused = (node for node in graph.nodes if node.operator == FUSED)
     return {name for node in fused for name in (*node.given, *node.outputs)}
 
 
-def _named(graph: Graph, roots: dict[str, str]) -> dict[str, str]:
+def _output_names(graph: Graph, roots: dict[str, str]) -> dict[str, str]:
     """Map from values to the output that copies them, whose name they take."""
-    made = {name for node in graph.nodes for name in node.outputs} - roots.keys() - _fixed(graph)
+    made = (
+        {name for node in graph.nodes for name in node.outputs}
+        - roots.keys()
+        - _values_of_comprehensions(graph)
+    )
     named: dict[str, str] = {}
     for name in graph.outputs:
         root = roots.get(name, name)

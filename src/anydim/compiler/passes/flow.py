@@ -121,13 +121,16 @@ def is_product(statement: Statement) -> bool:
     return (
         statement.combine == "add"
         and getattr(body, "function", "") == "mul"
-        and all(isinstance(_held(argument), Read) for argument in getattr(body, "arguments", ()))
+        and all(
+            isinstance(_without_widening(argument), Read)
+            for argument in getattr(body, "arguments", ())
+        )
     )
 
 
 def read_of(factor: Expr) -> Read:
     """The read of a factor of a plain product, without its conversion to float32."""
-    read = _held(factor)
+    read = _without_widening(factor)
     assert isinstance(read, Read)
     return read
 
@@ -150,6 +153,6 @@ def _is_integer_read(factor: Expr) -> bool:
     return isinstance(factor.argument, Read)
 
 
-def _held(factor: Expr) -> Expr:
+def _without_widening(factor: Expr) -> Expr:
     wide = isinstance(factor, Cast) and factor.dtype == float32
     return factor.argument if isinstance(factor, Cast) and wide else factor

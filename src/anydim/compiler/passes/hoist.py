@@ -61,7 +61,7 @@ class Hoist:
         body = tuple(body)
         written = frozenset(step.target for step in writes(body))
         body = tuple(self._early(step, counter, trips, written) for step in body)
-        return replace_writes(body, lambda step: self._packed(step, written, counter))
+        return replace_writes(body, lambda step: self._read_panels(step, written, counter))
 
     def _tensor(self, stem: str, kind: TensorType) -> str:
         name = unused(stem, self.types)
@@ -107,7 +107,7 @@ class Hoist:
 
     # ---- packed matrices ----
 
-    def _packed(
+    def _read_panels(
         self, step: Statement | Write, written: frozenset[str], counter: str
     ) -> tuple[OrderedStep, ...]:
         """Rewrite a product with a loop-invariant matrix to read its panels."""

@@ -30,10 +30,10 @@ class Inline:
 
     def run(self, graph: Graph) -> Graph:
         lines = _looked_up(unpack(graph), graph)
-        return pack(graph, _in_parts(_inlined(lines, graph), graph), graph.types)
+        return pack(graph, _in_parts(_inline_lines(lines, graph), graph), graph.types)
 
 
-def _inlined(lines: list[Line], graph: Graph) -> list[Line]:
+def _inline_lines(lines: list[Line], graph: Graph) -> list[Line]:
     users: dict[str, int] = {}
     for line in lines:
         for name in inputs_of(line.statement):
@@ -76,10 +76,10 @@ def _inline(statement: Statement, producer: Statement) -> Statement | None:
     if len(found) != 1:
         return None
 
-    return _replaced(statement, producer)
+    return _inline_producer(statement, producer)
 
 
-def _replaced(statement: Statement, producer: Statement) -> Statement:
+def _inline_producer(statement: Statement, producer: Statement) -> Statement:
     """`statement` with the producer inlined at every read of its value."""
 
     def replace_read(expr: Expr) -> Expr | None:
@@ -110,7 +110,7 @@ def _looked_up(lines: list[Line], graph: Graph) -> list[Line]:
         if not readers or not all(_looks_up(reader, producer.target) for reader in readers):
             continue
         for user in found:
-            statement = _replaced(lines[user].statement, producer)
+            statement = _inline_producer(lines[user].statement, producer)
             lines[user] = replace(lines[user], statement=statement)
         for name in inputs_of(producer):
             users[name] = (users[name] | found) - {number}
@@ -159,7 +159,7 @@ def _in_parts(lines: list[Line], graph: Graph) -> list[Line]:
         if any(_like(read, producer) for read in reads(producer.body) if read.tensor in reductions):
             continue  # it will be fused into the reduction's epilogue
         for user in found:
-            statement = _replaced(lines[user].statement, producer)
+            statement = _inline_producer(lines[user].statement, producer)
             lines[user] = replace(lines[user], statement=statement)
         for name in inputs_of(producer):
             users[name] = (users[name] | found) - {number}

@@ -68,7 +68,7 @@ def _split(
     if not (isinstance(body, Apply) and body.function == "mul"):
         return [line]
     reduced = frozenset(axis.name for axis in statement.reduced)
-    factors = [_scaled(part, bodies, types, reduced) for part in body.arguments]
+    factors = [_dequantise(part, bodies, types, reduced) for part in body.arguments]
     left, right = factors
     if left is None or right is None or not _fits(statement, left, right, box):
         return [line]
@@ -92,10 +92,10 @@ def dequantised(
     expr: Expr, bodies: dict[str, Statement], types: dict[str, TensorType]
 ) -> Scaled | None:
     """A factor as an integer times a scale, which may vary along any axis; else None."""
-    return _scaled(expr, bodies, types, frozenset())
+    return _dequantise(expr, bodies, types, frozenset())
 
 
-def _scaled(
+def _dequantise(
     expr: Expr, bodies: dict[str, Statement], types: dict[str, TensorType],
     reduced: frozenset[str],
 ) -> Scaled | None:  # fmt: skip
@@ -105,7 +105,7 @@ def _scaled(
             break
         if expr.flat or expr.tensor not in bodies or any(map(has_checks, expr.indices)):
             return None
-        moved = _moved(expr, bodies[expr.tensor], types)
+        moved = _value_at(expr, bodies[expr.tensor], types)
         if moved is None:
             return None
         expr = moved
@@ -119,7 +119,7 @@ def _scaled(
     return None
 
 
-def _moved(read: Read, producer: Statement, types: dict[str, TensorType]) -> Expr | None:
+def _value_at(read: Read, producer: Statement, types: dict[str, TensorType]) -> Expr | None:
     """The expression of a pointwise statement's value at the indices of a read.
 
     With a default of 0, an out-of-bounds read is a read of the zero point.
@@ -133,10 +133,10 @@ def _moved(read: Read, producer: Statement, types: dict[str, TensorType]) -> Exp
     whole = len(inner) == 1 and inner[0].default is None and inner[0].indices == read.indices
     if not whole or types[inner[0].tensor].shape != types[read.tensor].shape:
         return None
-    return _padded(body, inner[0])
+    return _pad_with_zero_point(body, inner[0])
 
 
-def _padded(body: Expr, bytes_: Read) -> Expr | None:
+def _pad_with_zero_point(body: Expr, bytes_: Read) -> Expr | None:
     """A dequantisation whose integer read defaults to the zero point out of bounds."""
     zeros: list[Expr] = []
 

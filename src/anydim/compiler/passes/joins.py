@@ -112,7 +112,7 @@ class _Work:
         if others and not (len(users) == 1 + len(others) and self._may_read(others, name, into)):
             return False
         at = whole.parts.index(part)
-        parts = (*whole.parts[:at], *_moved(inner, part, whole), *whole.parts[at + 1 :])
+        parts = (*whole.parts[:at], *_flatten_join(inner, part, whole), *whole.parts[at + 1 :])
         statement = whole.statement.with_body(_body(parts, whole))
         self.joins[into] = Join(statement, whole.axis, parts)
         self._set(into, statement)
@@ -179,7 +179,7 @@ def _fits(inner: Join, outer: Part, whole: Join) -> bool:
     )
 
 
-def _moved(inner: Join, outer: Part, whole: Join) -> Iterator[Part]:
+def _flatten_join(inner: Join, outer: Part, whole: Join) -> Iterator[Part]:
     """The parts of an inner concatenation, as parts of the whole."""
     for part in inner.parts:
         start, stop = outer.start + part.start, outer.start + part.stop

@@ -118,30 +118,32 @@ def _form(statement: Statement, channel: int, read: Read, at: At) -> _Form:
 
 def _first(form: _Form) -> numpy.ndarray:
     """Dense convolution, channels first: the faster of direct and Winograd."""
-    columns = _filled(numpy.prod(form.pixels, axis=0), _LANES)
+    columns = _round_up(numpy.prod(form.pixels, axis=0), _LANES)
     taps = form.taps * columns
     if (form.taps == 1).all():
         return form.batch * columns * (form.read + _STORED_FIRST) * form.made
     plain = taps * form.read * form.made * 1.4 + _PACK * taps * form.read
-    return form.batch * (numpy.minimum(plain, _transformed(form)) if form.is_transformed else plain)
+    return form.batch * (
+        numpy.minimum(plain, _winograd_cost(form)) if form.is_transformed else plain
+    )
 
 
-def _transformed(form: _Form) -> numpy.ndarray:
+def _winograd_cost(form: _Form) -> numpy.ndarray:
     """Winograd's algorithm, channels first, as its template counts."""
     down, along = (numpy.ceil(extent / 4) for extent in form.pixels)
     windows = down * along
-    products = 36 * (_filled(windows, _LANES) + 24 * numpy.ceil(windows / _PANEL))
+    products = 36 * (_round_up(windows, _LANES) + 24 * numpy.ceil(windows / _PANEL))
     transforms = 12_000 * down * numpy.ceil(along / _LANES) * (form.read + form.made)
     return products * form.read * form.made + transforms
 
 
 def _last(form: _Form) -> numpy.ndarray:
     """Dense convolution, channels last: pixels of all images are rows."""
-    rows, made = _filled(form.batch * numpy.prod(form.pixels, axis=0), _ROWS), form.made
+    rows, made = _round_up(form.batch * numpy.prod(form.pixels, axis=0), _ROWS), form.made
     if (form.taps == 1).all():
-        each = form.read * (_filled(made, _LANES) + _LOADED_LAST) + _STORED_LAST * made
+        each = form.read * (_round_up(made, _LANES) + _LOADED_LAST) + _STORED_LAST * made
         return rows * each
-    plain = rows * form.taps * form.read * (_filled(made, _LANES) * 1.2 + _ROWS)
+    plain = rows * form.taps * form.read * (_round_up(made, _LANES) * 1.2 + _ROWS)
     if not form.is_transformed:
         return plain
     windows = form.batch * numpy.prod([numpy.ceil(extent / 4) for extent in form.pixels], axis=0)
@@ -153,13 +155,13 @@ def _own_first(form: _Form) -> numpy.ndarray:
     """Depthwise windows, channels first."""
     *rest, along = form.pixels
     rows = form.batch * form.made * numpy.prod([numpy.ones_like(along), *rest], axis=0)
-    return _OWN_FIRST * rows * form.taps * _filled(along, _LANES)
+    return _OWN_FIRST * rows * form.taps * _round_up(along, _LANES)
 
 
 def _own_last(form: _Form) -> numpy.ndarray:
     pixels = form.batch * numpy.prod(form.pixels, axis=0)
-    return _OWN_LAST * pixels * form.taps * _filled(form.made, _LANES)
+    return _OWN_LAST * pixels * form.taps * _round_up(form.made, _LANES)
 
 
-def _filled(count: numpy.ndarray, whole: int) -> numpy.ndarray:
+def _round_up(count: numpy.ndarray, whole: int) -> numpy.ndarray:
     return numpy.ceil(count / whole) * whole

@@ -56,7 +56,7 @@ class Layouts:
         while True:
             lines = borders.lines
             wide = graph.replace(types=borders.types)
-            moved, notes = self._moved(borders, wide)
+            moved, notes = self._choose_moved(borders, wide)
             used = frozenset(name for name, copy in borders.copies.items() if copy in moved)
             if used == borders.copies.keys():
                 break
@@ -72,10 +72,10 @@ class Layouts:
             if name in constants:
                 constants[name] = Constant(numpy.moveaxis(constants[name].array, dim, -1))
                 moved[name] = dim
-        changed = [_written(line, moved, graph) for line in lines]
+        changed = [_write_in_layouts(line, moved, graph) for line in lines]
         return pack(graph.replace(types=types, constants=constants), changed, types)
 
-    def _moved(self, borders: Borders, graph: Graph) -> tuple[ChannelDims, list[str]]:
+    def _choose_moved(self, borders: Borders, graph: Graph) -> tuple[ChannelDims, list[str]]:
         """The values to move, and report lines about them."""
         lines = borders.lines
         channels = borders.channels(channels_of(lines, graph))
@@ -141,7 +141,7 @@ def _elsewhere(statement: Statement, moved: ChannelDims, graph: Graph) -> Iterat
             yield read.tensor
 
 
-def _written(line: Line, moved: ChannelDims, graph: Graph) -> Line:
+def _write_in_layouts(line: Line, moved: ChannelDims, graph: Graph) -> Line:
     """The statement over values in their new layouts."""
     statement = line.statement
 

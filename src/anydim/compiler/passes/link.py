@@ -137,10 +137,10 @@ def _specs(graph: Graph, names: tuple[str, ...]) -> tuple[TensorSpec, ...]:
 
 def _with_releases(region: Region) -> Region:
     outputs = {spec.name for spec in region.signature.outputs}
-    return replace(region, steps=tuple(_released(region.steps, outputs)))
+    return replace(region, steps=tuple(_release_after_last_use(region.steps, outputs)))
 
 
-def _released(steps: Sequence[Step], outputs: Collection[str]) -> Iterator[Step]:
+def _release_after_last_use(steps: Sequence[Step], outputs: Collection[str]) -> Iterator[Step]:
     last: dict[str, int] = {}
     for number, step in enumerate(steps):
         last.update(dict.fromkeys((*step.makes, *step.reads), number))

@@ -35,7 +35,7 @@ class Lower:
             guards = merged_guards(
                 guards, group.guards, node.source.removeprefix(f"{graph.name}: ")
             )
-            for statement in _named(node, group, types):
+            for statement in _use_graph_names(node, group, types):
                 body = renumber_checks(statement.body, partial(_number, number))
                 body = rewrite(body, lambda expr: _literal(expr, literals))
                 lines.append(Line(statement.with_body(body), node.source))
@@ -69,7 +69,7 @@ def _group(node: Node, graph: Graph) -> Group:
     return operator(node.operator).instantiate(given, node.attributes, graph.box)
 
 
-def _named(node: Node, group: Group, types: dict[str, TensorType]) -> list[Statement]:
+def _use_graph_names(node: Node, group: Group, types: dict[str, TensorType]) -> list[Statement]:
     """The group's statements with the graph's value names; records the types of temporaries."""
     names: dict[str, str] = {}
     names.update(zip((tensor.name for tensor in group.inputs), node.given))

@@ -44,7 +44,7 @@ class Opaque:
         (node,) = graph.nodes
         if node.operator != FUSED and operator(node.operator).routine is not None:
             return self._routine(graph, node)
-        named = graph.replace(nodes=(_named(graph, node),))
+        named = graph.replace(nodes=(_as_comprehensions(graph, node),))
         return Schedule(self.machine, self.templates, self.options).run(named)
 
     def _routine(self, graph: Graph, node: Node) -> tuple[Scheduled, ...]:
@@ -65,12 +65,14 @@ class Opaque:
         recipes = routine_recipes(node, given, results, graph.box, self.machine, steps.launches)
         name, source = node.operator, node.source
         return tuple(
-            Scheduled(launch, values, name, source, _touched(launch, tensors, inputs), recipe)
+            Scheduled(
+                launch, values, name, source, _touched_tensors(launch, tensors, inputs), recipe
+            )
             for launch, recipe in zip(steps.launches, recipes)
         )
 
 
-def _touched(launch: Launch, tensors: dict[str, Tensor], inputs: set[str]) -> Group:
+def _touched_tensors(launch: Launch, tensors: dict[str, Tensor], inputs: set[str]) -> Group:
     """The tensors of a launch: inputs of the routine, and those it may write."""
     names: Sequence[str] = list(dict.fromkeys(a.tensor for a in launch.arguments))
     used = [tensors[name] for name in names if name != STATUS_TENSOR]
@@ -78,7 +80,7 @@ def _touched(launch: Launch, tensors: dict[str, Tensor], inputs: set[str]) -> Gr
     return Group(read, tuple(tensor for tensor in used if tensor.name not in inputs), ())
 
 
-def _named(graph: Graph, node: Node) -> Node:
+def _as_comprehensions(graph: Graph, node: Node) -> Node:
     """The node as the comprehensions of its operator, over the graph's value names."""
     if node.operator == FUSED:
         return node

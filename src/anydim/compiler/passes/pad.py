@@ -45,10 +45,10 @@ class Pad:
     def run(self, graph: Graph) -> Graph:
         for name, rule in self.pads.items():
             if name in graph.box.names:
-                graph = self._padded(graph, name, padded_size(name, rule, graph.box))
+                graph = self._pad_dim(graph, name, padded_size(name, rule, graph.box))
         return graph
 
-    def _padded(self, graph: Graph, name: str, extent: Size) -> Graph:
+    def _pad_dim(self, graph: Graph, name: str, extent: Size) -> Graph:
         padding = Padding(graph, Size.symbol(name), extent)
         while True:
             padding.settle()

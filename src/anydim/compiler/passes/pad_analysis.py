@@ -157,7 +157,9 @@ class Padding:
         have = self.padded(read.tensor)
         if read.default is not None:
             self._shorten(
-                read.tensor, "it is read out of bounds", self._bordered(statement, read, have)
+                read.tensor,
+                "it is read out of bounds",
+                self._dims_past_true_size(statement, read, have),
             )
         wanted = self.missing(number, statement, read)
         if wanted:
@@ -167,7 +169,7 @@ class Padding:
             self._shorten(read.tensor, "it is read with another shape")
             self.drop(number, _loops_of(read), _not_elementwise(read))
 
-    def _bordered(
+    def _dims_past_true_size(
         self, statement: Statement, read: Read, have: frozenset[int]
     ) -> Iterator[int]:  # fmt: skip
         """Padded dimensions in which a guarded read may exceed the true size."""

@@ -61,22 +61,22 @@ class Choosing:
 
     def run(self) -> Placed:
         """Return one placement, or several that together are good at every size."""
-        estimates = Table(self._points, self._estimated(self._points))
+        estimates = Table(self._points, self._estimate(self._points))
         few = best_few(estimates.seconds)
-        measured = self._measured(few)
+        measured = self._measure(few)
         if measured is None:
             tree = self._by_estimates(few, estimates)
         else:
             tree = self._by_times(measured)
             self._report(measured, few, estimates)
-        placed = self._made(tree, measured)
+        placed = self._place_by_tree(tree, measured)
         if measured is None:
             return replace(placed, notes=tuple(self._notes))
         times = tuple(_times(measured, [each.graph for each in self._every]))
         reasons = {n: MEASURED if w == ESTIMATED else w for n, w in placed.reasons.items()}
         return replace(placed, reasons=reasons, notes=tuple(self._notes), times=times)
 
-    def _made(self, tree: Tree, measured: Measured | None) -> Placed:
+    def _place_by_tree(self, tree: Tree, measured: Measured | None) -> Placed:
         """The graph of a decision tree, if memory allows several placements."""
         chosen = [self._every[number] for number in leaves(tree)]
         extra = twice_bytes([placed.graph for placed in chosen])
@@ -98,7 +98,7 @@ class Choosing:
         ]
         return replace(self._place, devices=devices).run(self._graph)
 
-    def _estimated(self, points: Sequence[Point]) -> numpy.ndarray:
+    def _estimate(self, points: Sequence[Point]) -> numpy.ndarray:
         return numpy.array([taken.at(points) for taken in self._takes])
 
     # ---- from estimates ------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class Choosing:
 
     # ---- from times ----------------------------------------------------------------------------
 
-    def _measured(self, few: Sequence[int]) -> Measured | None:
+    def _measure(self, few: Sequence[int]) -> Measured | None:
         """Measure the placements with the best estimates, and each device alone.
 
         Not with regions: their control flow may depend on data, and trials use random data.
@@ -127,7 +127,7 @@ class Choosing:
             return None
 
         def estimated(points: Sequence[Point]) -> numpy.ndarray:
-            return self._estimated(points)[numbers]
+            return self._estimate(points)[numbers]
 
         graphs = [self._every[number].graph for number in numbers]
         made = self._timing.run(graphs, self._points, estimated)

@@ -114,13 +114,13 @@ class _Steps:
     scale: Expr
 
     def of(self, value: Expr, depth: int) -> Expr | None:
-        if self._fixed(value):
+        if self._is_constant(value):
             return self._over(value)
         if isinstance(value, Read):
-            return self._followed(value, depth)
+            return self._follow_read(value, depth)
         if not isinstance(value, Apply):
             return None
-        if value.function in ("add", "sub") and any(map(self._fixed, value.arguments)):
+        if value.function in ("add", "sub") and any(map(self._is_constant, value.arguments)):
             parts = [self.of(part, depth) for part in value.arguments]
             left, right = parts
             if left is None or right is None:
@@ -137,11 +137,15 @@ class _Steps:
             return None if found is None else Apply("max", (found, Literal(0.0, float32)))
         if value.function == "mul":
             for number, factor in (value.arguments, value.arguments[::-1]):
-                if self._fixed(factor) and isinstance(number, Cast) and number.dtype == float32:
+                if (
+                    self._is_constant(factor)
+                    and isinstance(number, Cast)
+                    and number.dtype == float32
+                ):
                     return Apply("mul", (number, self._over(factor)))
         return None
 
-    def _followed(self, read: Read, depth: int) -> Expr | None:
+    def _follow_read(self, read: Read, depth: int) -> Expr | None:
         """Follow a read of a pointwise value without other readers."""
         producer = self.work.bodies.get(read.tensor)
         if producer is None or depth == _DEEPEST or read.flat or read.default is not None:
@@ -153,7 +157,7 @@ class _Steps:
         body = body_at(producer.with_body(simplified(producer.body)), read.indices)
         return self.of(body, depth + 1)
 
-    def _fixed(self, value: Expr) -> bool:
+    def _is_constant(self, value: Expr) -> bool:
         """Whether a value depends only on constants, at plain indices."""
         found = reads(value)
         if isinstance(value, Literal):

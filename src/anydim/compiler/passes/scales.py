@@ -40,12 +40,12 @@ class Scales:
         writers: dict[str, Statement] = {}
         found: list[Line] = []
         for line in lines:
-            found += _moved(line, graph, writers, users, types)
+            found += _move_scales(line, graph, writers, users, types)
             writers[line.target] = line.statement
         return pack(graph, live(found, graph.outputs), types)
 
 
-def _moved(
+def _move_scales(
     line: Line, graph: Graph, writers: Mapping[str, Statement], users: Mapping[str, int],
     types: dict[str, TensorType],
 ) -> list[Line]:  # fmt: skip
@@ -58,7 +58,7 @@ def _moved(
 
     def change(expr: Expr) -> Expr | None:
         nonlocal factor
-        scaled = _scaled(expr, graph, writers, users)
+        scaled = _scaled_operand(expr, graph, writers, users)
         if scaled is None or types[scaled[0].tensor].dtype != dtype:
             return None
         factor *= scaled[1]
@@ -75,7 +75,7 @@ def _moved(
     return [Line(product, line.source), Line(scaled, line.source)]
 
 
-def _scaled(
+def _scaled_operand(
     expr: Expr, graph: Graph, writers: Mapping[str, Statement], users: Mapping[str, int]
 ) -> tuple[Read, float] | None:
     """What an operand is: a value, read at the operand's indices, times a number."""

@@ -118,7 +118,11 @@ class Schedule:
             if key not in known:
                 made = self._launch(own.group, own.box, constants, node, request, values)
                 recipe = template_recipe(made[0], own.group, own.box, self.machine, constants)
-                better = self._tuned(recipe, own.group, own.box, constants) if not request else None
+                better = (
+                    self._launch_tuned(recipe, own.group, own.box, constants)
+                    if not request
+                    else None
+                )
                 if better is not None:
                     made = better
                     recipe = template_recipe(made[0], own.group, own.box, self.machine, constants)
@@ -130,7 +134,7 @@ class Schedule:
             if self.counter is not None:
                 launch = launch.in_loop(self.counter)
             if group.steps:
-                launch = replace(launch, reason=_named(launch.reason, values))
+                launch = replace(launch, reason=_use_graph_names(launch.reason, values))
             result.append(Scheduled(launch, values, template, node.source, group, recipe, found))
             self._pack(launch, values, graph)
         return tuple(result)
@@ -175,13 +179,15 @@ class Schedule:
             template, schedule = schedule_from_text(
                 request[1], self.templates, group, box, self.machine, constants
             )
-            return self._forced(group, box, constants, template, schedule, request[0] != WHOLE)
+            return self._launch_requested(
+                group, box, constants, template, schedule, request[0] != WHOLE
+            )
         except OptionError as error:
             where = f"options of {node.source or node.where()}, {request[1]}"
-            problem, hint = (_named(text, values) for text in (error.problem, error.hint))
+            problem, hint = (_use_graph_names(text, values) for text in (error.problem, error.hint))
             raise OptionError(f"{where}: {problem}", hint) from None
 
-    def _forced(
+    def _launch_requested(
         self, group: Group, box: Box, constants: frozenset[str], template: Template, schedule: Any,
         strict: bool,
     ) -> tuple[Launch, str]:  # fmt: skip
@@ -195,7 +201,7 @@ class Schedule:
 
         return forced_launch(make, version_of(schedule), box, strict), template.name
 
-    def _tuned(
+    def _launch_tuned(
         self, recipe: Recipe, group: Group, box: Box, constants: frozenset[str]
     ) -> tuple[Launch, str] | None:
         """The launch with a tuned schedule; None without one or if it does not match."""
@@ -240,7 +246,7 @@ def _kind(schedule: str) -> str:
     return schedule.partition("(")[0].strip()
 
 
-def _named(text: str, values: Mapping[str, str]) -> str:
+def _use_graph_names(text: str, values: Mapping[str, str]) -> str:
     """A text about a canonical group, with the graph's value names."""
     return _CANONICAL.sub(lambda found: values.get(found[0], found[0]), text)
 

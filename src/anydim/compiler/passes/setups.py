@@ -208,14 +208,14 @@ def joined(
             types[other[name]] = setup.types[name]
     inputs = tuple(name for name in graph.inputs if name not in given)
     whole = graph.replace(inputs=inputs, types=types, constants=constants)
-    return whole, (*(_renamed(item, other) for item in before), *launches)
+    return whole, (*(_rename_values(item, other) for item in before), *launches)
 
 
 def _names(item: Scheduled | Alias) -> Iterable[str]:
     return (item.target, item.source) if isinstance(item, Alias) else item.values.values()
 
 
-def _renamed(item: Scheduled | Alias, names: Mapping[str, str]) -> Scheduled | Alias:
+def _rename_values(item: Scheduled | Alias, names: Mapping[str, str]) -> Scheduled | Alias:
     if isinstance(item, Alias):
         return Alias(names[item.target], names[item.source])
     return replace(item, values={name: names[value] for name, value in item.values.items()})

@@ -61,7 +61,7 @@ class Simplify:
                 body = _by_reciprocals(body, line.statement.axes[-1:], graph)
             line = Line(line.statement.with_body(body), line.source)
             line = _as_it_lies(line, graph)
-            line, found = _decided(line, graph) if has_checks(body) else (line, [])
+            line, found = _remove_checks(line, graph) if has_checks(body) else (line, [])
             lines.append(line)
             guards = merged_guards(guards, found)
         graph, lines = self._fold(graph.replace(guards=tuple(guards)), lines)
@@ -76,7 +76,7 @@ class Simplify:
             statement = line.statement
             if all(name in constants or name in later for name in inputs_of(statement)):
                 if self._foldable(statement, graph):
-                    folded = _folded(statement, later, constants, graph)
+                    folded = _fold_statement(statement, later, constants, graph)
                     if folded is not None:
                         constants[line.target] = folded
                         continue
@@ -85,7 +85,7 @@ class Simplify:
                     later[line.target] = statement
             elif statement.combine:  # constant weights are packed at compile time
                 for name in _wide(statement, later, graph):
-                    wanted = _folded(later[name], later, constants, graph, wanted=True)
+                    wanted = _fold_statement(later[name], later, constants, graph, wanted=True)
                     if wanted is not None:
                         constants[name] = wanted
             kept.append(line)
@@ -124,7 +124,7 @@ def _with_numbers(body: Expr, numbers: Mapping[str, Literal]) -> Expr:
     return rewrite(body, change) if numbers else body
 
 
-def _folded(
+def _fold_statement(
     statement: Statement,
     later: Mapping[str, Statement],
     constants: Mapping[str, Constant],
@@ -183,7 +183,7 @@ _WIDE = 1 << 20  # elements of a constant folded from smaller ones to save time
 _LONG = 10  # operations: more than a read from memory costs
 
 
-def _decided(line: Line, graph: Graph) -> tuple[Line, list[Guard]]:
+def _remove_checks(line: Line, graph: Graph) -> tuple[Line, list[Guard]]:
     """Remove index checks that a proof or a new guard makes redundant; return these guards."""
     statement, box = line.statement, graph.box
     extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}

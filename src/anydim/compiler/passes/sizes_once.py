@@ -49,7 +49,7 @@ class SizesOnce:
     def split(self, graph: Graph) -> tuple[Graph, ...]:
         """(graph), or (setup, graph): the outputs of `setup` are the last inputs of the other."""
         lines = unpack(graph)
-        chosen = _chosen(_Values(lines, graph, self.max_bytes), lines)
+        chosen = _choose_values(_Values(lines, graph, self.max_bytes), lines)
         if not chosen:
             return (graph,)
         setup = _with_unique_names(live(lines, chosen), chosen, graph)
@@ -121,7 +121,7 @@ def _product(axes: Iterable[Axis], at: Callable[[Size], numpy.ndarray]) -> numpy
     return numpy.prod([at(axis.extent) for axis in axes] or [numpy.ones(1)], axis=0)
 
 
-def _chosen(values: _Values, lines: list[Line]) -> dict[str, None]:
+def _choose_values(values: _Values, lines: list[Line]) -> dict[str, None]:
     """The values to keep, in statement order."""
     readers: dict[str, list[Statement]] = {}
     for line in lines:

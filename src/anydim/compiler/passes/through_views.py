@@ -43,7 +43,7 @@ class ThroughViews:
         for line in list(self.lines.values()):
             views = self._views_between(line.statement)
             if views and line.target not in self.outputs and self._is_for_products(line.target):
-                made = self._moved(line, views)
+                made = self._move_statement(line, views)
                 before[inputs_of(made.statement)[0]] = made
         return [
             each
@@ -95,7 +95,7 @@ class ThroughViews:
             for user in found
         )
 
-    def _moved(self, line: Line, views: list[str]) -> Line:
+    def _move_statement(self, line: Line, views: list[str]) -> Line:
         """Rebase the views on the statement's result; return the moved statement."""
         dtype = self.types[line.target].dtype
         source = inputs_of(self.lines[views[-1]].statement)[0]

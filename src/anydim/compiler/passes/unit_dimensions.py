@@ -34,7 +34,9 @@ class UnitDimensions:
             if read.default is not None or _checked_at_one(read, graph.types[read.tensor])
         }
         kept = {
-            line.target: _kept(line.statement.shape) for line in lines if line.target not in guarded
+            line.target: _kept_dimensions(line.statement.shape)
+            for line in lines
+            if line.target not in guarded
         }
         kept = {name: flags for name, flags in kept.items() if not all(flags)}
         types = dict(graph.types)
@@ -43,7 +45,7 @@ class UnitDimensions:
         for line in lines:
             statement = line.statement.with_body(_reading(line.statement, kept))
             flags = kept.get(statement.target, (True,) * len(statement.axes))
-            squeezed = _squeezed(statement, flags)
+            squeezed = _squeeze(statement, flags)
             if statement.target not in kept:
                 result.append(replace(line, statement=squeezed))
                 continue
@@ -56,7 +58,7 @@ class UnitDimensions:
             else:
                 types[name] = TensorType(types[name].dtype, squeezed.shape)
                 result.append(replace(line, statement=squeezed))
-        return pack(graph, _redirected(result, moved), types)
+        return pack(graph, _redirect_readers(result, moved), types)
 
 
 def _checked_at_one(read: Read, kind: TensorType) -> bool:
@@ -66,7 +68,7 @@ def _checked_at_one(read: Read, kind: TensorType) -> bool:
     )
 
 
-def _kept(shape: tuple[Size, ...]) -> tuple[bool, ...]:
+def _kept_dimensions(shape: tuple[Size, ...]) -> tuple[bool, ...]:
     return tuple(size.constant != 1 for size in shape)
 
 
@@ -87,7 +89,7 @@ def _reading(statement: Statement, kept: dict[str, tuple[bool, ...]]) -> Expr:
     return rewrite(statement.body, change)
 
 
-def _squeezed(statement: Statement, kept: tuple[bool, ...]) -> Statement:
+def _squeeze(statement: Statement, kept: tuple[bool, ...]) -> Statement:
     axes = tuple(axis for axis, keep in zip(statement.axes, kept) if keep)
     reduced = tuple(axis for axis in statement.reduced if axis.extent.constant != 1)
     combine = statement.combine if reduced or not statement.reduced else ""
@@ -106,7 +108,7 @@ def _renaming(statement: Statement, source: str) -> Statement:
     return Statement(statement.target, statement.axes, Read(source, (offset,), flat=True))
 
 
-def _redirected(lines: list[Line], moved: dict[str, str]) -> list[Line]:
+def _redirect_readers(lines: list[Line], moved: dict[str, str]) -> list[Line]:
     """Readers of a squeezed result read the squeezed value."""
     if not moved:
         return lines

@@ -134,7 +134,7 @@ def _rather_written(lookup: Statement, statement: Statement, read: Read) -> bool
     Repeated reads are those of a product or over additional axes. Looking up long rows again costs
     no more than reading them.
     """
-    if _is_product(statement) or _transposed(statement, read):
+    if _is_product(statement) or _is_transposed(statement, read):
         return True
     used = free_axes(read)
     left = (axis.extent for axis in (*statement.axes, *statement.reduced) if axis.name not in used)
@@ -142,7 +142,7 @@ def _rather_written(lookup: Statement, statement: Statement, read: Read) -> bool
     return (count is None or count > _AGAIN) and not looks_up_rows(lookup)
 
 
-def _transposed(statement: Statement, read: Read) -> bool:
+def _is_transposed(statement: Statement, read: Read) -> bool:
     """Whether a statement's last axis runs across rows of a read, and another axis along them.
 
     Axes known to be short do not count. Each index and element would come from another row: many

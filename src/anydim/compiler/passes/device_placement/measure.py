@@ -47,7 +47,7 @@ def speed_of(
     if data is not None:
         return Speed(**json.loads(data))
     tell()
-    speed = _measured(device, compiled)
+    speed = _measure_speed(device, compiled)
     if disk is not None:
         kept = {"launch": speed.launch, "flop": dict(speed.flop), "moved": speed.moved,
                 "copy": speed.copy, "copied": speed.copied}  # fmt: skip
@@ -55,7 +55,7 @@ def speed_of(
     return speed
 
 
-def _measured(device: Device | None, compiled: Compiled) -> Speed:
+def _measure_speed(device: Device | None, compiled: Compiled) -> Speed:
     clock = perf_counter if device is None else device.clock
     copy, copied = (0.0, 0.0) if device is None else _copies(device)
     run = partial(_seconds, compiled, clock)
@@ -70,7 +70,7 @@ def _measured(device: Device | None, compiled: Compiled) -> Speed:
         return max(0.0, run(step, shape, 1) - run(step, _SMALL, 1) - copied * bytes)
 
     launch = each(_SMALL)
-    moved = larger(_centred, _LARGE) / (2 * float32.bytes * _LARGE[0] * _LARGE[1])
+    moved = larger(_subtract_row_maximum, _LARGE) / (2 * float32.bytes * _LARGE[0] * _LARGE[1])
     flop = {}
     for kind, step, seconds in (
         (PRODUCT, _product, each(_SHAPE) - launch),
@@ -95,10 +95,10 @@ def _seconds(
     """Seconds of a call of a chain; the minimum of some rounds."""
     given = {"x": numpy.full(shape, 0.5, numpy.float32)}
     run = compiled(_chain(step, shape, count))
-    return min(_timed(run, given, clock) for _ in range(_ROUNDS))
+    return min(_time_run(run, given, clock) for _ in range(_ROUNDS))
 
 
-def _timed(run: Run, given: Mapping[str, numpy.ndarray], clock: Callable[[], float]) -> float:
+def _time_run(run: Run, given: Mapping[str, numpy.ndarray], clock: Callable[[], float]) -> float:
     begin = clock()
     run(given)
     return clock() - begin
@@ -124,7 +124,7 @@ def _softmax(g: Builder, value: Value, matrix: Value) -> Value:
     return made
 
 
-def _centred(g: Builder, value: Value, matrix: Value) -> Value:
+def _subtract_row_maximum(g: Builder, value: Value, matrix: Value) -> Value:
     """Subtract the maximum of each row: one kernel with little work per byte."""
     made: Value = g.sub(value, g.reduce_max(value, axes=(1,), keepdims=True))
     return made

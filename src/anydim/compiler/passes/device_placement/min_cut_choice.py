@@ -66,7 +66,7 @@ class Problem:
         for _ in range(_ROUNDS):
             before = best
             for pair in combinations(devices, 2):
-                other = self._exchanged(placement, *pair)
+                other = self._exchange(placement, *pair)
                 seconds = self.seconds(other)
                 if seconds < best:
                     placement, best = other, seconds
@@ -79,7 +79,7 @@ class Problem:
             number: device if device in costs else fallback for number, costs in self.nodes.items()
         }
 
-    def _exchanged(self, placement: Mapping[int, str], left: str, right: str) -> dict[int, str]:
+    def _exchange(self, placement: Mapping[int, str], left: str, right: str) -> dict[int, str]:
         """The best reassignment of the nodes on two devices between these two."""
         free = {number for number, device in placement.items() if device in (left, right)}
         network = Network()

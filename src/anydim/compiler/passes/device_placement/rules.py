@@ -53,7 +53,7 @@ def known_rules(given: Any, devices: Collection[str]) -> tuple[Rule, ...]:
         raise OptionError(
             f"placement is {short_repr(given)}", 'give {"pattern of nodes": "device"}, or its text'
         )
-    return tuple(Rule(*_known(pattern, device, devices)) for pattern, device in pairs.items())
+    return tuple(Rule(*_check_rule(pattern, device, devices)) for pattern, device in pairs.items())
 
 
 def mentions(given: Any, names: Collection[str]) -> bool:
@@ -100,7 +100,7 @@ def _pairs(text: str) -> dict[str, str]:
     return found
 
 
-def _known(pattern: Any, device: Any, devices: Collection[str]) -> tuple[str, str]:
+def _check_rule(pattern: Any, device: Any, devices: Collection[str]) -> tuple[str, str]:
     if not isinstance(pattern, str) or not isinstance(device, str) or not pattern:
         raise OptionError(
             f"placement: {short_repr(pattern)}: {short_repr(device)}", "give two strings"

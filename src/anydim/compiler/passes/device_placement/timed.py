@@ -130,16 +130,16 @@ class Timing:
         `estimated` seconds limit the sizes tried: the table is empty if calls take too long or
         too much memory.
         """
-        disk, key = self._kept(placements)
+        disk, key = self._cache_entry(placements)
         data = None if disk is None else disk.get(key)
         if data is not None:
             return _read(json.loads(data))
         found = _Bench(self, placements, estimated).run(points)
         if found is not None and disk is not None:
-            disk.put(key, json.dumps(_written(found)).encode())
+            disk.put(key, json.dumps(_to_json(found)).encode())
         return found
 
-    def _kept(self, placements: Sequence[Graph]) -> tuple[DiskCache | None, str]:
+    def _cache_entry(self, placements: Sequence[Graph]) -> tuple[DiskCache | None, str]:
         names = [device.identity for device in self.devices]
         about = (code_version(), platform.node(), str(self.threads), self.options, *names)
         if not all(names):
@@ -199,7 +199,9 @@ class _Bench:
         if key in self._seconds or len(self._seconds) >= _MAX_POINTS:
             return
         estimated = float(self._estimated([point])[list(self._trials)].sum())
-        if self._left <= 0 or (self._real and self._expected(estimated) > _SHARE * self._left):
+        if self._left <= 0 or (
+            self._real and self._expected_seconds(estimated) > _SHARE * self._left
+        ):
             return
         if any(trial.bytes(point) > _MAX_BYTES for trial in self._trials.values()):
             return
@@ -211,7 +213,7 @@ class _Bench:
         else:
             self._largest = max(self._largest, (estimated, sum(self._seconds[key])))
 
-    def _expected(self, estimated: float) -> float:
+    def _expected_seconds(self, estimated: float) -> float:
         """Seconds of all rounds: the largest measured so far, scaled by the estimates."""
         known, measured = self._largest
         one = max(measured, measured * estimated / known) if known else estimated
@@ -271,7 +273,7 @@ def point_text(point: Point) -> str:
     return ", ".join(f"{name} = {value}" for name, value in point.items()) or "its only size"
 
 
-def _written(found: Measured) -> dict[str, Any]:
+def _to_json(found: Measured) -> dict[str, Any]:
     return {
         "numbers": found.numbers, "points": list(found.table.points),
         "seconds": found.table.seconds.tolist(), "refused": found.refused,

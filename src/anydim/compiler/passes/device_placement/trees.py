@@ -137,13 +137,13 @@ def found(table: Table, features: Sequence[Feature]) -> Tree:
     """Learn a tree with small loss at the sizes of a table."""
     few = best_few(table.seconds)
     values = [(each, each.at(table.points)) for each in features]
-    return renamed(_grown(table.of(few), values, numpy.arange(len(table.points)), _DEPTH), few)
+    return renamed(_grow_tree(table.of(few), values, numpy.arange(len(table.points)), _DEPTH), few)
 
 
 Valued: TypeAlias = Sequence[tuple[Feature, numpy.ndarray]]
 
 
-def _grown(table: Table, features: Valued, within: numpy.ndarray, depth: int) -> Tree:
+def _grow_tree(table: Table, features: Valued, within: numpy.ndarray, depth: int) -> Tree:
     """The tree for the points `within`."""
     lost = _too_much(table.losses[:, within])
     alone = int(lost.sum(axis=1).argmin())
@@ -154,7 +154,7 @@ def _grown(table: Table, features: Valued, within: numpy.ndarray, depth: int) ->
     if best is None or best[0] >= lost[alone].sum():
         return alone
     _, feature, low, high, at = best
-    children = [_grown(table, features, part, depth - 1) for part in (low, high)]
+    children = [_grow_tree(table, features, part, depth - 1) for part in (low, high)]
     if children[0] == children[1]:
         return children[0]
     return Split(feature.upto(_between(table, feature, at, children)), *children)

@@ -104,20 +104,22 @@ class Unsuited(Exception):
 def with_fixed_sizes(graph: Graph) -> Graph:
     """The graph with numbers for dims of one size: elements of rows then count whole units."""
     fixed = {dim.name: dim.lo for dim in graph.box.dims if dim.lo == dim.hi}
-    return _substituted(graph, fixed) if fixed else graph
+    return _substitute_sizes(graph, fixed) if fixed else graph
 
 
 def at_one_row(graph: Graph, rows: str) -> Graph:
     """The graph for a batch of one row."""
-    return _substituted(graph, {rows: 1}, keep=graph.box.names)
+    return _substitute_sizes(graph, {rows: 1}, keep=graph.box.names)
 
 
 def with_sizes(graph: Graph, sizes: Mapping[str, Size]) -> Graph:
     """The graph with expressions over its other dims for some dims."""
-    return _substituted(graph, sizes)
+    return _substitute_sizes(graph, sizes)
 
 
-def _substituted(graph: Graph, env: Mapping[str, int | Size], keep: Iterable[str] = ()) -> Graph:
+def _substitute_sizes(
+    graph: Graph, env: Mapping[str, int | Size], keep: Iterable[str] = ()
+) -> Graph:
     def value(held: Any) -> Any:
         if isinstance(held, Size):
             return held.substitute(env)
@@ -136,9 +138,9 @@ def _substituted(graph: Graph, env: Mapping[str, int | Size], keep: Iterable[str
     def region(held: Any) -> Any:
         if isinstance(held, BranchRegion):
             condition = None if held.condition is None else value(held.condition)
-            then, otherwise = (_substituted(each, env) for each in (held.then, held.otherwise))
+            then, otherwise = (_substitute_sizes(each, env) for each in (held.then, held.otherwise))
             return BranchRegion(then, otherwise, condition)
-        body = _substituted(held.body, env)
+        body = _substitute_sizes(held.body, env)
         if isinstance(held, CallRegion):
             return CallRegion(body)
         scans = tuple(

@@ -93,10 +93,10 @@ class LoopCosts:
         parts = list(self._parts(free))
         if not inside or not parts:
             return inside
-        grown, shrunk = (self._improved(inside, parts, every) for every in (False, True))
+        grown, shrunk = (self._improve_parts(inside, parts, every) for every in (False, True))
         return (shrunk if shrunk[0] < grown[0] - _MARGIN else grown)[1]
 
-    def _improved(
+    def _improve_parts(
         self, inside: frozenset[int], parts: Sequence[frozenset[int]], every: bool
     ) -> tuple[float, frozenset[int]]:
         """Move single parts in or out of loops as long as this is better; first `every` one in."""
@@ -134,7 +134,7 @@ class LoopCosts:
         spent += sum(extra for number, extra in self.anchors.items() if number in inside)
         for name, number in self.makers.items():
             if name in self.moving:
-                spent += self._stored(name, stages[number], [
+                spent += self._storage_cost(name, stages[number], [
                     stages[each] for each in self.readers.get(name, ())
                 ])  # fmt: skip
         return spent
@@ -148,7 +148,7 @@ class LoopCosts:
             stages.append(latest | 1 if number in inside else latest + latest % 2)
         return stages
 
-    def _stored(self, name: str, stage: int, readers: Sequence[int]) -> float:
+    def _storage_cost(self, name: str, stage: int, readers: Sequence[int]) -> float:
         """The cost of a value between kernels."""
         bytes = self.bytes[name]
         if any(each != stage and (each % 2 or stage % 2) for each in readers):

@@ -69,7 +69,7 @@ class SizeValues:
         names |= {tensor.name: f"{node.outputs[0]}/{tensor.name}" for tensor in group.temporaries}
         steps = rename_steps(group.steps, names)
         statements = tuple(
-            self._inlined(step) for step in rename_steps(group.statements, names)
+            self._inline_values(step) for step in rename_steps(group.statements, names)
             if isinstance(step, Statement)
         )  # fmt: skip
         read = set(node.given) if steps else set()
@@ -96,9 +96,9 @@ class SizeValues:
 
     def filled(self) -> Graph:
         """The graph with a `fill` for each value that is one number."""
-        return self.graph.replace(nodes=tuple(map(self._filled, self.graph.nodes))).pruned()
+        return self.graph.replace(nodes=tuple(map(self._fill_node, self.graph.nodes))).pruned()
 
-    def _filled(self, node: Node) -> Node:
+    def _fill_node(self, node: Node) -> Node:
         name = node.outputs[0] if len(node.outputs) == 1 else ""
         known = self.statements.get(name)
         if known is None or not isinstance(known.body, Literal):
@@ -111,14 +111,14 @@ class SizeValues:
         """Keep the expression of an element; readers see it at once if it reads constants alone."""
         if len(group.statements) != 1 or group.steps:
             return
-        statement = _summed(group.statements[0])
+        statement = _as_product(group.statements[0])
         if statement.combine or _size(statement.body, _MOST) > _MOST:
             return
         constants = self.graph.constants
         known = all(name in constants for name in _tensors(statement.body))
         (self.statements if known else self.candidates)[statement.target] = statement
 
-    def _inlined(self, statement: Statement) -> Statement:
+    def _inline_values(self, statement: Statement) -> Statement:
         axes = (*statement.axes, *statement.reduced)
         extents = {axis.name: axis.extent for axis in axes}
 
@@ -160,7 +160,7 @@ class SizeValues:
         return tuple(read.indices[0] if axis in long else zero for axis in known.axes)
 
 
-def _summed(statement: Statement) -> Statement:
+def _as_product(statement: Statement) -> Statement:
     """A sum of one integer, as a product."""
     body, dtype = statement.body, getattr(statement.body, "dtype", None)
     if statement.combine != "add" or not isinstance(body, Literal) or dtype is not int64:
@@ -178,7 +178,7 @@ def decided(
     if expr.function == INSIDE:  # another index is an error of the call
         return expr.arguments[0]
     if expr.function in _COMPARISONS:
-        found = _compared(expr, {**extents}, box, ranges)
+        found = _compare(expr, {**extents}, box, ranges)
         if found is not None:
             return Literal(found, boolean)
     if expr.function in ("and", "or"):
@@ -207,7 +207,7 @@ def numbers_as_indices(expr: Expr, ranges: Mapping[str, Size], extents: dict[str
     return rewrite(expr, change)
 
 
-def _compared(
+def _compare(
     expr: Apply, extents: dict[str, Size], box: Box, ranges: Mapping[str, Size]
 ) -> bool | None:
     numbers = (numbers_as_indices(each, ranges, extents) for each in expr.arguments)
