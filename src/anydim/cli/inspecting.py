@@ -22,8 +22,8 @@ _DEFINITION = re.compile(r"\.tc(:|$)")  # of a text; its reader is slow to impor
 def inspect(model: str, verify: bool) -> None:
     """Show what FILE holds: dims, inputs, outputs; for a saved model also memory and processors.
 
-    FILE is a saved model, an ONNX file, a program of torch (.pt2) or a definition. Nothing is
-    compiled, and no code of a saved model is executed. The names of dims are the names for --dim
+    FILE is a saved model, an ONNX file, an exported PyTorch program (.pt2) or a definition. Nothing
+    is compiled, and no code of a saved model is executed. The names of dims are the names for --dim
     and --at. Axes of outputs are shown as the ONNX file declares them; ? is an axis that it does
     not declare.
 
