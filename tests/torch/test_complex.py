@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import anydim as ad  # noqa: E402
 import anydim.torch.backend  # noqa: E402
-from tests.torch.compiling import anew  # noqa: E402, F401
+from tests.torch.compiling import Applied, anew  # noqa: E402, F401
 
 _SIZES = ((5, 24), (1, 2), (3, 31), (2, 64), (7, 37))  # odd and even lengths
 _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
@@ -39,19 +39,10 @@ _FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-class _Module(torch.nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *values: Any) -> Any:
-        return self.function(*values)
-
-
 @pytest.mark.parametrize("name", _FUNCTIONS)
 def test_a_program_equals_torch_at_all_sizes(name: str) -> None:
     auto = dict.fromkeys((0, 1), torch.export.Dim.AUTO)
-    module = _Module(_FUNCTIONS[name])
+    module = Applied(_FUNCTIONS[name])
     model = ad.compile(module, (torch.rand(5, 24),), dynamic_shapes=((auto,),))
     for sizes in _SIZES:
         x = torch.rand(*sizes, dtype=torch.float32)
@@ -73,7 +64,7 @@ def test_torch_compile_equals_torch(name: str) -> None:
 def test_complex_inputs_and_results(dtype: Any) -> None:
     x = torch.randn(3, 4, dtype=dtype)
     shapes = (({0: torch.export.Dim("n")},),)
-    model = ad.compile(_Module(lambda x: x * 2 + x.conj()), (x,), dynamic_shapes=shapes)
+    model = ad.compile(Applied(lambda x: x * 2 + x.conj()), (x,), dynamic_shapes=shapes)
     for count in (0, 1, 5):
         x = torch.randn(count, 4, dtype=dtype)
         (found,) = model(x.mH.contiguous().mH).values()
@@ -83,7 +74,7 @@ def test_complex_inputs_and_results(dtype: Any) -> None:
 
 
 def test_a_real_array_for_a_complex_input_is_an_input_error() -> None:
-    model = ad.compile(_Module(lambda x: x * 2), (torch.randn(3, dtype=torch.complex64),))
+    model = ad.compile(Applied(lambda x: x * 2), (torch.randn(3, dtype=torch.complex64),))
     with pytest.raises(ad.InputError, match=r"'values_0' .* complex64, got float32"):
         model(torch.rand(3))
     with pytest.raises(ad.InputError, match=r"'values_0' .* complex64, got float32"):
@@ -92,7 +83,7 @@ def test_a_real_array_for_a_complex_input_is_an_input_error() -> None:
 
 def test_a_row_that_complex_numbers_have_not_is_named() -> None:
     with pytest.raises(ad.ModelError, match=r"aten.tan.default .*complex numbers"):
-        ad.compile(_Module(torch.tan), (torch.randn(3, dtype=torch.complex64),))
+        ad.compile(Applied(torch.tan), (torch.randn(3, dtype=torch.complex64),))
 
 
 def test_a_complex_buffer_that_is_written_is_refused() -> None:

@@ -13,6 +13,7 @@ from torch.nn import functional  # noqa: E402
 
 import anydim as ad  # noqa: E402
 import anydim.torch.backend  # noqa: E402
+from tests.torch.compiling import Applied  # noqa: E402
 
 Function = Callable[[Any, Any], Any]
 X = torch.arange(1.0, 13.0).reshape(4, 3)
@@ -63,17 +64,6 @@ PROBABILITIES: dict[str, tuple[Callable[[Any], Any], list[float]]] = {
     "an infinite weight": (lambda p: torch.multinomial(p, 2, True), [float("inf"), 2.0]),
     "a deviation below 0": (lambda p: torch.normal(0.0, p), [-1.0, 2.0]),
 }
-
-
-class Applied(torch.nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *arguments: Any) -> Any:
-        return self.function(*arguments)
 
 
 def doors(function: Any, *arguments: Any) -> list[Callable[..., Any]]:

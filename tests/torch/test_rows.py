@@ -13,17 +13,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional  # noqa: E402
 
 import anydim as ad  # noqa: E402
-
-
-class Call(torch.nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *tensors: Any) -> Any:
-        return self.function(*tensors)
+from tests.torch.compiling import Applied  # noqa: E402
 
 
 def compiled(function: Any, *tensors: Any, fixed: tuple[tuple[int, int], ...] = ()) -> Any:
@@ -34,7 +24,7 @@ def compiled(function: Any, *tensors: Any, fixed: tuple[tuple[int, int], ...] = 
         for number, t in enumerate(tensors)
     )
     return ad.compile(
-        torch.export.export(Call(function), tensors, dynamic_shapes=(shapes,)),
+        torch.export.export(Applied(function), tensors, dynamic_shapes=(shapes,)),
     )
 
 

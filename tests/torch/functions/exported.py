@@ -15,7 +15,6 @@ import torch
 from torch.export import Dim
 
 import anydim as ad
-from anydim.compiler.frontends.torch.opening import open_source
 from tests.torch.functions.function import NUMBERS, Applied, Function, Given, Point, given
 from tests.torch.functions.judge import Failure, difference, shown
 
@@ -47,10 +46,10 @@ def judge_exported(function: Function) -> Failure | None:
             return None  # refused
         except Exception as error:
             return Failure("error", shown(error))
-        module, names = program.module(), open_source(program).results
+        module = program.module()
         for point in _points(function):
-            found = _at(function, point, module, model, names)
-            if found is not None and _at(function, point, _functional(program), model, names):
+            found = _at(function, point, module, model)
+            if found is not None and _at(function, point, _functional(program), model):
                 return replace(found, reason=f"exported, at {dict(point)}: {found.reason}")
     return None
 
@@ -90,9 +89,7 @@ def _functional(program: Any) -> Any:
     return program.run_decompositions({}).module()
 
 
-def _at(
-    function: Function, point: Point, module: Any, model: Any, names: Sequence[Any]
-) -> Failure | None:
+def _at(function: Function, point: Point, module: Any, model: Any) -> Failure | None:
     count = sum(each.layout != "weight" for each in function.inputs)
     wanted, found = (_first_inputs(given(function, point), count) for _ in range(2))
     try:

@@ -11,7 +11,8 @@ from anydim.base.errors import LanguageError, UserError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
-from anydim.compiler.frontends.recursion.states import names_of, reads_of, variables_of
+from anydim.compiler.frontends.recursion.states import variables_of
+from anydim.compiler.frontends.structures.item_names import names_of, reads_of
 from anydim.compiler.graph.operator import operator
 from anydim.lang.resolve.divisions import division_guards
 from anydim.lang.resolve.instantiate import instantiate

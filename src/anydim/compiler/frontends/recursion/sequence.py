@@ -22,9 +22,9 @@ from anydim.compiler.frontends.recursion.sections import (
     setting_value,
 )
 from anydim.compiler.frontends.recursion.stack_machine import StackMachine
-from anydim.compiler.frontends.recursion.states import names_of
 from anydim.compiler.frontends.recursion.variables import Variables
 from anydim.compiler.frontends.structures.emitter import Emitter
+from anydim.compiler.frontends.structures.item_names import names_of
 from anydim.compiler.graph.nodes import Graph
 from anydim.lang.surface.operator_names import DATA_SIZED
 from anydim.lang.surface.sequences import is_sequence
@@ -37,7 +37,6 @@ from anydim.lang.surface.syntax import (
     Invoke,
     Item,
     Name,
-    Number,
     Parameter,
     Term,
     items,
@@ -173,7 +172,7 @@ class InOrder:
                 rowwise.append(parameter.name)
             else:
                 given[parameter.name] = self.argument(item, parameter, term)
-        attributes = self.settings(item, callee)
+        attributes = self.settings(item)
         scope = self.scope
         kinds = {name: self.emitter.types[value] for name, value in given.items()}
         for name in rowwise:
@@ -224,26 +223,15 @@ class InOrder:
         self.emit([Assignment(name, (), "", False, term, position=term.position)], [name])
         return self.values[name]
 
-    def settings(self, item: Invoke, callee: Definition) -> dict[str, Any]:
+    def settings(self, item: Invoke) -> dict[str, Any]:
         """The attributes of a call."""
-        own = {each.name: each.default for each in self.definition.attributes}
-        own.update(self.attributes)
-        made: dict[str, Any] = {}
-        for setting in item.call.settings:
-            term = setting.value
-            if isinstance(term, Number):
-                made[setting.name] = term.value
-            elif isinstance(term, Name) and term.name in own:
-                made[setting.name] = own[term.name]
-            elif isinstance(term, Name) and term.name in self.scope.sizes:
-                size = self.scope.sizes[term.name]
-                made[setting.name] = size if size.constant is None else size.constant
-            elif isinstance(term, Name) and term.name in TYPE_NAMES:
-                made[setting.name] = term.name
-            else:
-                problem = f"attribute '{setting.name}' is not a number, a size or an attribute"
-                raise self.definition.error(setting.position, problem)
-        return made
+        values = {each.name: setting_value(each, self.scope) for each in item.call.settings}
+        return {
+            name: value.constant
+            if isinstance(value, Size) and value.constant is not None
+            else value
+            for name, value in values.items()
+        }
 
     def with_states(
         self, callee: Definition, given: dict[str, str], attributes: Mapping[str, Any]

@@ -9,18 +9,17 @@ What follows a statement has a lower number than the statement, and the first st
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 
 from anydim.base.records import dataclass
+from anydim.compiler.frontends.structures.item_names import names_of
 from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Assignment,
     BranchBlock,
-    CallTerm,
     Convert,
     Definition,
-    Exists,
     Invoke,
     Item,
     LoopBlock,
@@ -30,7 +29,6 @@ from anydim.lang.surface.syntax import (
     WhileBlock,
     items,
     targets,
-    walk,
 )
 
 
@@ -69,35 +67,6 @@ class State:
         for item in items(tuple(self.statements)):
             found |= set(names_of(item))
         return found
-
-
-def names_of(item: Item) -> Iterator[str]:
-    """Yield the names of tensors, sizes and functions in an item, without the items inside it."""
-    yield from targets((item,)) if isinstance(item, (Assignment, Invoke)) else ()
-    yield from reads_of(item)
-
-
-def reads_of(item: Item) -> Iterator[str]:
-    """Yield the names in the terms of an item, without its targets and the items inside it."""
-    terms: list[Term] = []
-    if isinstance(item, Assignment):
-        terms = [*item.indices, item.value]
-        for clause in item.where:
-            if isinstance(clause, Exists):
-                yield clause.tensor
-            terms += clause.indices if isinstance(clause, Exists) else (clause.low, clause.high)
-    elif isinstance(item, Invoke):
-        terms = [*item.call.arguments, *(each.value for each in item.call.settings)]
-    elif isinstance(item, LoopBlock):
-        terms = [item.start, item.stop, item.step]
-    elif isinstance(item, (BranchBlock, WhileBlock)):
-        terms = [item.condition]
-    for term in terms:
-        for each in walk(term):
-            if isinstance(each, (Name, CallTerm)):
-                yield each.name
-            else:
-                yield getattr(each, "tensor", "")
 
 
 class States:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from anydim.compiler.frontends.structures.item_names import names_of
 from anydim.compiler.frontends.structures.records import (
     Case,
     Key,
@@ -12,21 +13,14 @@ from anydim.compiler.frontends.structures.records import (
 )
 from anydim.lang.surface.syntax import (
     Assignment,
-    BranchBlock,
     CallTerm,
     Definition,
-    Dimension,
-    Exists,
-    Flat,
     Invoke,
     Item,
-    LoopBlock,
     Name,
     Parameter,
-    Term,
     items,
     targets,
-    walk,
 )
 
 
@@ -93,33 +87,8 @@ def needed_statements(case: Case, tensor: str) -> tuple[tuple[Item, ...], set[st
             continue
         kept.append(item)
         for inner in items((item,)):
-            names.update(_names_of(inner))
+            names.update(names_of(inner))
     return tuple(reversed(kept)), names
-
-
-def _names_of(item: Item) -> Iterator[str]:
-    terms: list[Term] = []
-    if isinstance(item, Assignment):
-        yield item.target
-        terms = [*item.indices, item.value]
-        for clause in item.where:
-            more = clause.indices if isinstance(clause, Exists) else (clause.low, clause.high)
-            terms += more
-            if isinstance(clause, Exists):
-                yield clause.tensor
-    elif isinstance(item, Invoke):
-        yield from item.targets
-        terms = list(item.call.arguments)
-    elif isinstance(item, LoopBlock):
-        terms = [item.start, item.stop, item.step]
-    elif isinstance(item, BranchBlock):
-        terms = [item.condition]
-    for term in terms:
-        for each in walk(term):
-            if isinstance(each, (Name, CallTerm)):
-                yield each.name
-            elif isinstance(each, (Flat, Dimension)):
-                yield each.tensor
 
 
 def _callees(case: Case) -> Iterator[str]:

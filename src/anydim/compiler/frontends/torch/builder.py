@@ -176,6 +176,11 @@ class TorchBuilder(Builder):
 
     # ---- axes ----
 
+    def pad_end(self, x: Value) -> Value:
+        """Append a 0 along the last axis, so that a maximum has an element."""
+        none = (0,) * (len(x.shape) - 1)
+        return self.pad(x, before=(*none, 0), after=(*none, 1))
+
     def axes_of(self, value: Value, dims: int | Sequence[int] | None) -> tuple[int, ...]:
         """Axes from dims that may be negative; all of them for None and an empty list."""
         rank = len(value.shape)

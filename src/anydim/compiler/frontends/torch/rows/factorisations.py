@@ -7,12 +7,11 @@ singular values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from anydim.base.dtypes import float64, int32, int64
 from anydim.compiler.frontends.builder import Value
-from anydim.compiler.frontends.torch.builder import Build, Number, TorchBuilder
+from anydim.compiler.frontends.torch.builder import Build, TorchBuilder
 from anydim.sizes import Size, minimum, product, simplify
 
 
@@ -375,7 +374,7 @@ def pseudo_inverse(
         right = g.mul(transpose_matrices(g, left), g.unsqueeze(signs, axes=(len(signs.shape),)))
     else:
         left, values, right = svd(g, x)
-    most = g.reduce_max(g.pad(values, **_one_more(values)), axes=(-1,), keepdims=True)
+    most = g.reduce_max(g.pad_end(values), axes=(-1,), keepdims=True)
     if rtol is None:
         small = float(numpy.finfo(values.dtype.numpy).eps)
         count = g.scalar(simplify(_most(*x.shape[-2:]), g._box), values.dtype)
@@ -403,11 +402,6 @@ def _most(a: Size, b: Size) -> Size:
 def _spread(g: TorchBuilder, tolerance: Value, values: Value) -> Value:
     own = g.as_type(tolerance, values.dtype)
     return g.unsqueeze(own, axes=(len(own.shape),)) if own.shape else own
-
-
-def _one_more(values: Value) -> dict[str, Sequence[Number]]:
-    none = (0,) * (len(values.shape) - 1)
-    return {"before": (*none, 0), "after": (*none, 1)}
 
 
 def matrix_exponential(g: TorchBuilder, x: Value) -> Value:

@@ -119,15 +119,10 @@ def norm_along(g: TorchBuilder, x: Value, p: float) -> Value:
         return g.reduce_l1(x, axes=(-1,))
     size = g.abs(x)
     if p == float("inf"):
-        return g.reduce_max(g.pad(size, **_one_more(size)), axes=(-1,))
+        return g.reduce_max(g.pad_end(size), axes=(-1,))
     if p == 0:
         return g.reduce_sum(g.cast(g.not_equal(x, 0), to=x.dtype), axes=(-1,))
     return g.pow(g.reduce_sum(g.pow(size, float(p)), axes=(-1,)), 1 / float(p))
-
-
-def _one_more(x: Value) -> dict[str, Any]:
-    none = (0,) * (len(x.shape) - 1)
-    return {"before": (*none, 0), "after": (*none, 1)}
 
 
 def pair_distances(g: TorchBuilder, x: Value, p: float = 2.0) -> Value:
