@@ -150,28 +150,22 @@ def power(g: TorchBuilder, a: Operand, b: Operand) -> Value:
         b = int(b)
     if isinstance(b, (int, float)) and not isinstance(b, bool) and isinstance(a, Value):
         (x,) = g.to_working(a)
-        if b == 2:
-            return g.mul(x, x)
-        if b == 3:
-            return g.mul(g.mul(x, x), x)
-        if b == 1:
-            return g.identity(x)
         if b == 0:
             return g.fill_shape(x.shape, 1, x.dtype)
-        if x.dtype.is_float and b in (0.5, -0.5, -1, -2):
-            return _root_power(g, x, b)
+        if b in _POWERS and (b >= 1 or x.dtype.is_float):
+            return _POWERS[b](g, x)
     if isinstance(b, Size) and g.result.is_integer:
         g.require(0, "<=", b, "integers have no negative integer powers")
     a, b = g.to_working(a, b)
     return g.pow(a, b)
 
 
-def _root_power(g: TorchBuilder, x: Value, exponent: float) -> Value:
-    if exponent == -1:
-        return g.reciprocal(x)
-    if exponent == -2:
-        return g.reciprocal(g.mul(x, x))
-    return g.sqrt(x) if exponent == 0.5 else g.rsqrt(x)
+_POWERS: dict[float, Build] = {
+    1: lambda g, x: g.identity(x), 2: lambda g, x: g.mul(x, x),
+    3: lambda g, x: g.mul(g.mul(x, x), x), 0.5: lambda g, x: g.sqrt(x),
+    -0.5: lambda g, x: g.rsqrt(x), -1: lambda g, x: g.reciprocal(x),
+    -2: lambda g, x: g.reciprocal(g.mul(x, x)),
+}  # fmt: skip
 
 
 def absolute(g: TorchBuilder, x: Value) -> Value:

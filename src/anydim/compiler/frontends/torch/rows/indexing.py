@@ -9,7 +9,7 @@ from anydim.base.dtypes import boolean, int64
 from anydim.compiler.frontends.builder import Value
 from anydim.compiler.frontends.torch.builder import Build, Number, TorchBuilder, is_number
 from anydim.compiler.frontends.torch.refusal import Refused
-from anydim.compiler.frontends.torch.rows.reductions import vector_norm
+from anydim.compiler.frontends.torch.rows.reductions import over_vectors, vector, vector_norm
 from anydim.compiler.frontends.torch.rows.views import put_along
 from anydim.sizes import Size
 
@@ -34,10 +34,9 @@ def embedding_renorm(
 
 
 def index_select(g: TorchBuilder, x: Value, dim: int, index: Value) -> Value:
-    index = index if index.shape else g.reshape(index, shape=(1,))
+    index = vector(g, index)
     if not x.shape:
-        x = g.reshape(x, shape=(1,))
-        return g.reshape(g.gather(x, index, axis=0, from_end=False), shape=())
+        return g.reshape(g.gather(vector(g, x), index, axis=0, from_end=False), shape=())
     return g.gather(x, index, axis=dim, from_end=False)
 
 
@@ -175,6 +174,7 @@ def scatter_combined(
 def scatter(reduction: str = "none") -> Build:
     """x with elements of a tensor, or a number, at its own coordinates but for one axis."""
 
+    @over_vectors
     def build(
         g: TorchBuilder, x: Value, dim: int, index: Value, source: Value | Number,
         *, reduce: str | None = None,
@@ -188,15 +188,12 @@ def scatter(reduction: str = "none") -> Build:
 def scatter_along(
     g: TorchBuilder, x: Value, dim: int, index: Value, source: Value | Number, how: str
 ) -> Value:
-    shape = x.shape
-    own = g.operand(source, x.dtype)
-    x, index = (each if each.shape else g.reshape(each, shape=(1,)) for each in (x, index))
+    own, index = g.operand(source, x.dtype), vector(g, index)
     if isinstance(source, Value) and source.shape:
         own = _corner(g, own, index)
-    own = g.expand(own, shape=index.shape)
-    made = scatter_combined(g, "scatter_elements", x, g.as_type(index, int64), own, how,
-                 axis=dim, from_end=False)  # fmt: skip
-    return g.reshape(made, shape=()) if not shape else made
+    own, places = g.expand(own, shape=index.shape), g.as_type(index, int64)
+    attributes = {"axis": dim, "from_end": False}
+    return scatter_combined(g, "scatter_elements", x, places, own, how, **attributes)
 
 
 def _corner(g: TorchBuilder, source: Value, index: Value) -> Value:
@@ -207,29 +204,25 @@ def _corner(g: TorchBuilder, source: Value, index: Value) -> Value:
     return g.slice(source, starts=(0,) * rank, ends=index.shape, axes=tuple(range(rank)))
 
 
+@over_vectors
 def scatter_reduce(
     g: TorchBuilder, x: Value, dim: int, index: Value, source: Value, reduce: str,
     *, include_self: bool = True,
 ) -> Value:  # fmt: skip
     """Reductions with or without the elements of x; `mean` divides by the count."""
     how = "add" if reduce == "mean" else _REDUCED[reduce]
-    lifted = x if x.shape else g.reshape(x, shape=(1,))
-    place = index if index.shape else g.reshape(index, shape=(1,))
-    source = source if source.shape else g.reshape(source, shape=(1,))
-    ones = g.fill_shape(place.shape, 1, int64)
-    zeros = g.fill_shape(lifted.shape, 0, int64)
+    place, source, start = vector(g, index), vector(g, source), x
+    ones, zeros = g.fill_shape(place.shape, 1, int64), g.fill_shape(x.shape, 0, int64)
     counts = g.scatter_elements(zeros, place, ones, axis=dim, reduction="add", from_end=False)
-    start = lifted
     if not include_self:
-        neutral = g.operand(_neutral(how, x), x.dtype)
-        start = g.where(g.greater(counts, 0), neutral, lifted)
+        start = g.where(g.greater(counts, 0), g.operand(_neutral(how, x), x.dtype), x)
     made = scatter_along(g, start, dim, place, source, how)
     if reduce == "mean":
         counts = g.add(counts, 1) if include_self else g.maximum(counts, 1)
         made = g.as_type(made, g.result)
         divided = g.operand(counts, made.dtype)
         made = g.div(made, divided) if made.dtype.is_float else g.floor_div(made, divided)
-    return made if x.shape else g.reshape(made, shape=())
+    return made
 
 
 def _neutral(how: str, x: Value) -> Any:
@@ -245,70 +238,53 @@ def _neutral(how: str, x: Value) -> Any:
 # ---- slices along one axis ---------------------------------------------------------------------
 
 
-def index_along(reduction: str) -> Build:
+def index_along(how: str) -> Build:
     """x with slices replaced by, or combined with, those of a source."""
 
+    @over_vectors
     def build(
-        g: TorchBuilder, x: Value, dim: int, index: Value, source: Value, *rest: Any,
-        alpha: Number = 1, include_self: bool = True,
-    ) -> Value:  # fmt: skip
-        how = _REDUCED.get(rest[0], rest[0]) if rest else reduction
-        if rest and (how not in ("add", "mul", "max", "min") or not include_self):
-            return index_reduce(g, x, dim, index, source, rest[0], include_self=include_self)
-        source = g.as_type(source, x.dtype)
+        g: TorchBuilder, x: Value, dim: int, index: Value, source: Value, *, alpha: Number = 1
+    ) -> Value:
+        source, index = g.as_type(vector(g, source), x.dtype), vector(g, index)
         if not is_number(alpha, 1):
             scaled = g.logical_and if x.dtype == boolean else g.mul
             source = scaled(source, g.operand(alpha, x.dtype))
-        return _along(g, x, dim, index, source, how)
+        axis = dim % len(x.shape)
+        if len(source.shape) < len(x.shape):
+            source = g.unsqueeze(source, axes=(axis,))
+        if axis == 0 and source.shape[1:] == x.shape[1:]:  # whole rows, with one index for each
+            rows = g.unsqueeze(g.as_type(index, int64), axes=(1,))
+            return scatter_combined(g, "scatter_nd", x, rows, source, how, from_end=False)
+        places = _places_along(g, index, axis, source.shape)
+        attributes = {"axis": axis, "from_end": False}
+        return scatter_combined(g, "scatter_elements", x, places, source, how, **attributes)
 
     return build
 
 
-def _along(g: TorchBuilder, x: Value, dim: int, index: Value, source: Value, how: str) -> Value:
-    shape = x.shape
-    if not shape:
-        x, dim = g.reshape(x, shape=(1,)), 0
-    source = source if source.shape else g.reshape(source, shape=(1,))
-    index = index if index.shape else g.reshape(index, shape=(1,))
-    axis = dim % len(x.shape)
-    if len(source.shape) < len(x.shape):
-        source = g.unsqueeze(source, axes=(axis,))
-    rank = len(x.shape)
-    if axis == 0 and source.shape[1:] == x.shape[1:]:  # whole rows, with one index for each
-        rows = g.unsqueeze(g.as_type(index, int64), axes=(1,))
-        made = scatter_combined(g, "scatter_nd", x, rows, source, how, from_end=False)
-        return made if shape else g.reshape(made, shape=())
-    places = g.reshape(index, shape=tuple(index.shape[0] if n == axis else 1 for n in range(rank)))
-    places = g.expand(g.as_type(places, int64), shape=source.shape)
-    made = scatter_combined(
-        g, "scatter_elements", x, places, source, how, axis=axis, from_end=False
-    )
-    return made if shape else g.reshape(made, shape=())
+def _places_along(g: TorchBuilder, index: Value, axis: int, shape: Sequence[Size]) -> Value:
+    """Expands indices of an axis to a shape."""
+    own = tuple(index.shape[0] if n == axis else 1 for n in range(len(shape)))
+    return g.expand(g.as_type(g.reshape(index, shape=own), int64), shape=tuple(shape))
 
 
+@over_vectors
 def index_reduce(
     g: TorchBuilder, x: Value, dim: int, index: Value, source: Value, reduce: str,
     *, include_self: bool = True,
 ) -> Value:  # fmt: skip
-    lifted = x if x.shape else g.reshape(x, shape=(1,))
-    axis = dim % len(lifted.shape)
-    wide = source if source.shape else g.reshape(source, shape=(1,))
-    own = index if index.shape else g.reshape(index, shape=(1,))
-    rank = len(lifted.shape)
-    places = g.reshape(own, shape=tuple(own.shape[0] if n == axis else 1 for n in range(rank)))
-    places = g.expand(g.as_type(places, int64), shape=wide.shape)
-    made = scatter_reduce(g, lifted, axis, places, wide, reduce, include_self=include_self)
-    return made if x.shape else g.reshape(made, shape=())
+    axis, source = dim % len(x.shape), vector(g, source)
+    places = _places_along(g, vector(g, index), axis, source.shape)
+    made: Value = scatter_reduce(g, x, axis, places, source, reduce, include_self=include_self)
+    return made
 
 
+@over_vectors
 def index_fill(g: TorchBuilder, x: Value, dim: int, index: Value, value: Value | Number) -> Value:
-    lifted = x if x.shape else g.reshape(x, shape=(1,))
-    axis = dim % len(lifted.shape)
-    index = index if index.shape else g.reshape(index, shape=(1,))
-    shape = (*lifted.shape[:axis], index.shape[0], *lifted.shape[axis + 1 :])
+    axis, index = dim % len(x.shape), vector(g, index)
+    shape = (*x.shape[:axis], index.shape[0], *x.shape[axis + 1 :])
     filled = g.expand(g.operand(value, x.dtype), shape=shape)
-    made = put_along(g, lifted, g.as_type(index, int64), filled, axis)
-    return made if x.shape else g.reshape(made, shape=())
+    return put_along(g, x, g.as_type(index, int64), filled, axis)
 
 
 def take(g: TorchBuilder, x: Value, index: Value) -> Value:
