@@ -23,9 +23,7 @@ def compiled(function: Any, *tensors: Any, fixed: tuple[tuple[int, int], ...] = 
         {axis: auto for axis in range(t.dim()) if (number, axis) not in fixed}
         for number, t in enumerate(tensors)
     )
-    return ad.compile(
-        torch.export.export(Applied(function), tensors, dynamic_shapes=(shapes,)),
-    )
+    return ad.compile(torch.export.export(Applied(function), tensors, dynamic_shapes=(shapes,)))
 
 
 def check(model: Any, function: Any, *tensors: Any) -> None:

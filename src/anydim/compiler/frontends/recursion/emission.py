@@ -17,15 +17,7 @@ from anydim.compiler.frontends.structures.batching import (
 from anydim.compiler.frontends.structures.emitter import Emitter
 from anydim.compiler.graph.nodes import Node
 from anydim.lang.surface.syntax import Definition
-from anydim.lang.tree import (
-    Expr,
-    Group,
-    Index,
-    Read,
-    Statement,
-    Tensor,
-    TensorType,
-)
+from anydim.lang.tree import Expr, Group, Index, Read, Statement, Tensor, TensorType
 from anydim.lang.tree.affine import reads, rewrite
 from anydim.lang.tree.bounds_checks import inside
 from anydim.lang.tree.renaming import rename_steps

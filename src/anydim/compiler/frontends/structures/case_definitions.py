@@ -6,11 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from anydim.compiler.frontends.structures.item_names import names_of
-from anydim.compiler.frontends.structures.records import (
-    Case,
-    Key,
-    tensors_of,
-)
+from anydim.compiler.frontends.structures.records import Case, Key, tensors_of
 from anydim.lang.surface.syntax import (
     Assignment,
     CallTerm,

@@ -7,12 +7,7 @@ of its site, in the row of its caller.
 
 from __future__ import annotations
 
-from anydim.compiler.frontends.structures.cycles import (
-    Outside,
-    Values,
-    argument_tables,
-    outside_of,
-)
+from anydim.compiler.frontends.structures.cycles import Outside, Values, argument_tables, outside_of
 from anydim.compiler.frontends.structures.emitter import BodyEmitter
 from anydim.compiler.frontends.structures.recursion import Recursion
 from anydim.compiler.graph.regions import LoopRegion, Scan, Sizes

@@ -14,16 +14,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.frontends.structures.records import Site, input_name, reachable_types
 from anydim.compiler.frontends.structures.recursion import Recursion
 from anydim.lang.surface.syntax import StructureType
-from anydim.lang.tree import (
-    Apply,
-    Axis,
-    Expr,
-    Index,
-    Read,
-    SizeTerm,
-    Statement,
-    TensorType,
-)
+from anydim.lang.tree import Apply, Axis, Expr, Index, Read, SizeTerm, Statement, TensorType
 from anydim.runtime.lists import ConstructorPort, FieldPort, StructurePort, TypePort
 from anydim.sizes import Size, as_size
 

@@ -109,8 +109,7 @@ class Plan:
             [
                 self.path(case.instance, each.owner),
                 self.owner(
-                    case.instance.held[each.owner.parameter],
-                    (each.owner.type, each.constructor),
+                    case.instance.held[each.owner.parameter], (each.owner.type, each.constructor)
                 ),
             ]
             for each in case.fields.values()

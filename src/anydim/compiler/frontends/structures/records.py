@@ -20,12 +20,7 @@ from typing import Any
 
 from anydim.base.errors import LanguageError
 from anydim.base.records import dataclass
-from anydim.lang.surface.syntax import (
-    Definition,
-    Item,
-    Parameter,
-    StructureType,
-)
+from anydim.lang.surface.syntax import Definition, Item, Parameter, StructureType
 
 
 @dataclass(frozen=True)

@@ -67,5 +67,5 @@ def encoder_layer(
 
 
 FUSED: Mapping[Any, Callable[..., Any]] = {
-    torch.ops.aten._transformer_encoder_layer_fwd.default: encoder_layer,
+    torch.ops.aten._transformer_encoder_layer_fwd.default: encoder_layer
 }
