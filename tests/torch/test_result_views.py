@@ -70,6 +70,14 @@ def _shares(view: Any, base: Any) -> int | None:
     return view.storage_offset()
 
 
+def check_alike(found: Any, wanted: Any, bases: tuple[Any, Any]) -> None:
+    """Elements and strides are eager's, and memory is shared alike with a tensor of each."""
+    for own, eager in zip(found, wanted):
+        torch.testing.assert_close(own, eager)
+        assert own.stride() == eager.stride()
+        assert _shares(own, bases[0]) == _shares(eager, bases[1])
+
+
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("name", _FUNCTIONS)
 def test_results_equal_eager(name: str, in_order: bool) -> None:
@@ -124,10 +132,7 @@ def test_views_of_inputs_that_a_call_writes(function: Callable[..., Any], place:
         ours, theirs = (torch.arange(rows * 8.0).view(rows, 8) for _ in range(2))
         found, wanted = call(_PLACED[place](ours)), function(_PLACED[place](theirs))
         torch.testing.assert_close(ours, theirs)
-        for own, eager in zip(found, wanted):
-            torch.testing.assert_close(own, eager)
-            assert own.stride() == eager.stride()
-            assert _shares(own, ours) == _shares(eager, theirs)
+        check_alike(found, wanted, (ours, theirs))
 
 
 def test_gradients_of_views_of_inputs_that_a_call_writes() -> None:
@@ -173,10 +178,7 @@ def test_results_share_memory_as_in_eager_torch(name: str) -> None:
         found, wanted = call(x, n), _TOGETHER[name](x, n)
         for each in (found, wanted):
             each[0].fill_(7)
-        for own, eager in zip(found, wanted):
-            torch.testing.assert_close(own, eager)
-            assert own.stride() == eager.stride()
-            assert _shares(own, found[0]) == _shares(eager, wanted[0])
+        check_alike(found, wanted, (found[0], wanted[0]))
 
 
 def test_inputs_may_be_resized_after_a_call() -> None:
@@ -209,10 +211,7 @@ def test_aliases_of_results_in_another_order_of_memory(name: str, is_recorded: b
         theirs = ours.detach().requires_grad_(is_recorded)
         given = zip((call, _ALIASES[name]), (ours, theirs))
         found, wanted = ([y] if torch.is_tensor(y) else list(y) for y in (f(x) for f, x in given))
-        for own, eager in zip(found, wanted):
-            torch.testing.assert_close(own, eager)
-            assert own.stride() == eager.stride()
-            assert _shares(own, found[0]) == _shares(eager, wanted[0])
+        check_alike(found, wanted, (found[0], wanted[0]))
         if is_recorded:
             for each in (found, wanted):
                 sum(torch.view_as_real(y.to(torch.complex64)).pow(2).sum() for y in each).backward()
@@ -308,10 +307,7 @@ def test_results_with_gaps_share_memory_as_in_eager_torch(is_recorded: bool) -> 
     for columns in (6, 8, 4):
         ours = torch.rand(4, columns, requires_grad=is_recorded)
         found, wanted = call(ours * 1), _of_gaps(ours * 1)
-        for own, eager in zip(found, wanted):
-            torch.testing.assert_close(own, eager)
-            assert own.stride() == eager.stride()
-            assert _shares(own, found[0]) == _shares(eager, wanted[0])
+        check_alike(found, wanted, (found[0], wanted[0]))
         for each in (found, wanted):
             each[1].detach().fill_(7)
         assert torch.equal(found[2], wanted[2])
