@@ -133,7 +133,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts of a compilation other than the program.
+    """What a compilation determines besides the program, stored with it in the program cache.
 
     `expected` are bounds that sizes may exceed (`on_overflow="grow"`), `host_sites` is whether
     launches on the host can have variants, `findings` are lines for the log.

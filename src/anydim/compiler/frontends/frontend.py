@@ -78,9 +78,9 @@ class Frontend:
         raise NotImplementedError
 
     def prepare(self, source: Any, options: Any) -> Prepared | None:
-        """What is compiled in place of the source, under these options; None: what it reads.
+        """A graph to compile in place of the source, under these options; None: what `read` gives.
 
-        Then no program is stored for the source itself, but for the graph.
+        The program cache then has the program of the graph, and none of the source.
         """
         return None
 
@@ -114,7 +114,7 @@ class Frontend:
     def soft_bounds(
         self, source: Any, dims: Mapping[str, Dim], highs: Mapping[str, int]
     ) -> Mapping[str, int]:
-        """Upper bounds that sizes may exceed, by the names that the dims have in the program.
+        """Upper bounds that calls may exceed (`on_overflow="grow"`), by names in the program.
 
         `dims` are given bounds, `highs` their upper bounds. Raises OptionError for bounds that the
         source does not admit.

@@ -21,7 +21,7 @@ from anydim.compiler.frontends.graph_builder import GraphBuilder, Value
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.operators.branches import one_of
 from anydim.compiler.frontends.onnx.operators.iterations import Iterations, trips_of
-from anydim.compiler.frontends.onnx.values.held import Held, Known
+from anydim.compiler.frontends.onnx.values.bindings import Binding, Known
 from anydim.compiler.graph.nodes import Graph, Node
 from anydim.compiler.graph.regions import REGION, SIZES, Region, Sizes
 from anydim.lang.tree import TensorType
@@ -167,11 +167,11 @@ class NestedGraph(BuilderNode):
         self.builder._inputs.append(name)
         return name
 
-    def bind(self, name: str, held: Held | Known) -> None:
+    def bind(self, name: str, held: Binding | Known) -> None:
         """Append an argument of the function."""
         self.arguments.append(self.builder._value(held) if isinstance(held, str) else held)
 
-    def run(self) -> list[Held]:
+    def run(self) -> list[Binding]:
         """Call the function: its condition if it has one, its values, its stacked values."""
         made = self.make(self.builder, *self.arguments)
         values = list(made) if isinstance(made, (list, tuple)) else [] if made is None else [made]
@@ -249,7 +249,7 @@ def _has_condition(inside: Any) -> bool:
     return inside.builder._going is not None
 
 
-def _convert_errors(builder: GraphBuilder, make: Callable[[], Sequence[Held]]) -> list[str]:
+def _convert_errors(builder: GraphBuilder, make: Callable[[], Sequence[Binding]]) -> list[str]:
     try:
         return [str(held) for held in make()]
     except Unsupported as reason:

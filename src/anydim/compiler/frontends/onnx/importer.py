@@ -7,7 +7,7 @@ One error lists all nodes that are not supported.
 
 `graphs/inputs.py` reads the inputs, `graphs/scope.py` the nodes, each by its row in
 `operators/table.py`. Subgraphs of nodes are built by `operators/branches.py`,
-`operators/loop_scan.py` and `graphs/functions.py`; data-dependent sizes by `values/found.py`.
+`operators/loop_scan.py` and `graphs/functions.py`; data-dependent sizes by `values/data_sizes.py`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from anydim.compiler.frontends.onnx.file.tensors import Unsupported, unsupported
 from anydim.compiler.frontends.onnx.file.variations import apply_ranks
 from anydim.compiler.frontends.onnx.graphs.functions import functions_of
 from anydim.compiler.frontends.onnx.graphs.inputs import Inputs
-from anydim.compiler.frontends.onnx.graphs.inside import Emission
 from anydim.compiler.frontends.onnx.graphs.names import Model, Names
 from anydim.compiler.frontends.onnx.graphs.scope import Importing
-from anydim.compiler.frontends.onnx.values.emitting import Emitter
-from anydim.compiler.frontends.onnx.values.held import Broken, Held, Items, Maybe, Ranked
-from anydim.compiler.frontends.onnx.values.kinds import packed_of
+from anydim.compiler.frontends.onnx.graphs.subgraphs import Emission
+from anydim.compiler.frontends.onnx.values.bindings import Binding, Broken, Items, Maybe, Ranked
+from anydim.compiler.frontends.onnx.values.emitter import Emitter
+from anydim.compiler.frontends.onnx.values.forms import packed_of
 from anydim.compiler.graph.nodes import Graph
 from anydim.runtime.lists import Listed
 from anydim.sizes import Box, Dim
@@ -117,7 +117,7 @@ class _Outputs:
         self.values: list[str] = []
         self.lists: dict[str, Listed] = {}
 
-    def add(self, name: str, held: Held) -> None:
+    def add(self, name: str, held: Binding) -> None:
         """Add a result of the model under its name: a tensor, or a list."""
         if isinstance(held, Broken):
             return

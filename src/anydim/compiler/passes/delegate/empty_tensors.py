@@ -21,7 +21,7 @@ _RISKY = ("slice", "clip", "prelu")
 
 
 def nonempty_sizes(graph: Graph, node: Node) -> Iterator[Size]:
-    """Sizes of a node's operands and results that must not be 0 when it runs."""
+    """Sizes of operands and results that must be at least 1 for an engine to run the node."""
     if _safe(node):
         return
     for name in (*node.given, *node.outputs):
@@ -31,7 +31,7 @@ def nonempty_sizes(graph: Graph, node: Node) -> Iterator[Size]:
 
 
 def may_be_empty(graph: Graph, node: Node) -> tuple[Size, ...]:
-    """Sizes of a node that may be 0 although its results are not empty."""
+    """Sizes that an engine needs to be at least 1, and that may be 0 in a call with results."""
     found = dict.fromkeys(nonempty_sizes(graph, node))
     results = [graph.types[name].shape for name in node.outputs]
     return tuple(size for size in found if not all(_covers(shape, size) for shape in results))

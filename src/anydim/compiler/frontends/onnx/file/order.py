@@ -55,7 +55,7 @@ def sort_nodes(proto: Any) -> Any:
 
 
 def _sort(graph: Any) -> dict[str, None]:
-    """Sort nodes in place, stable in the order of the file; gives the names read from outside.
+    """Sort the nodes of a graph in place, stably; returns the names it reads from outside.
 
     Every graph is visited once, at any depth of nesting. Raises CycleError.
     """

@@ -18,11 +18,11 @@ from typing import Any
 
 from anydim.base.errors import AnydimError, ModelError
 from anydim.base.records import dataclass
-from anydim.compiler.frontends.onnx.file.coded import encode_strings
 from anydim.compiler.frontends.onnx.file.dims import DimNames, input_shapes
 from anydim.compiler.frontends.onnx.file.host import operators, steps_of
 from anydim.compiler.frontends.onnx.file.order import in_order, names_made, names_read
 from anydim.compiler.frontends.onnx.file.reading import Opened
+from anydim.compiler.frontends.onnx.file.string_numbers import encode_strings
 from anydim.compiler.frontends.onnx.file.string_types import (
     STRING,
     is_string,

@@ -1,4 +1,7 @@
-"""The variable parts of a file, and the file of a variation (`runtime/variations.py`)."""
+"""What calls may vary of a file, and the file for one variation (`runtime/variations.py`).
+
+Calls decide ranks of inputs without a shape, and may override initializers.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _OVERRIDES = 4  # the first IR version in which initializers may be overridden
 
 
 def variable_of(opened: Opened, strings: bool = True) -> Variable:
-    """The variable parts of a file; `strings` includes the ranks of string inputs."""
+    """What calls may vary of a file; `strings`: also the ranks of string inputs."""
     graph = opened.proto.graph
     held = {tensor.name for tensor in graph.initializer}
     inputs = tuple(value.name for value in graph.input if value.name not in held)

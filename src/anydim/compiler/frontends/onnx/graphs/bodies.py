@@ -12,12 +12,12 @@ from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.graphs.functions import Function, expand
 from anydim.compiler.frontends.onnx.graphs.names import Names
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode
-from anydim.compiler.frontends.onnx.values.held import Held
-from anydim.compiler.frontends.onnx.values.kinds import proto_of
+from anydim.compiler.frontends.onnx.values.bindings import Binding
+from anydim.compiler.frontends.onnx.values.forms import proto_of
 from anydim.lang.tree import TensorType
 
 
-def import_body(names: Names, label: str, call: OnnxNode) -> list[Held]:
+def import_body(names: Names, label: str, call: OnnxNode) -> list[Binding]:
     """The results of a node by the other operators that the standard defines it by."""
     schema = call.schema
     if not (schema.has_function or schema.has_context_dependent_function):

@@ -1,9 +1,9 @@
-"""Imports nodes whose results have different ranks from case to case.
+"""Imports nodes whose results have different ranks for different sizes.
 
-The node becomes an If, if it is none, on the relation between sizes that decides the case. The
-nodes after it are moved into its branches, a few more each time, until the results are equal. If no
-nodes remain, the enclosing graph has different results in turn; the rank of a model's results then
-depends on the call.
+A relation between sizes decides the rank: `n == 1` for a Squeeze without axes. The node becomes an
+If on this relation, unless it is an If. The nodes after it are moved into its branches, a few more
+each time, until both branches have results of the same ranks. If none remain, the enclosing graph
+has results of different ranks in turn; at the top, the rank of a result depends on the call.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 
 from anydim.base.errors import ModelError
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.graphs.apart import Numbered, flat_of, follow_of, split_of
-from anydim.compiler.frontends.onnx.graphs.inside import Emission
+from anydim.compiler.frontends.onnx.graphs.moved_nodes import Numbered, flat_of, follow_of, split_of
 from anydim.compiler.frontends.onnx.graphs.names import Names
+from anydim.compiler.frontends.onnx.graphs.subgraphs import Emission
 from anydim.compiler.frontends.onnx.operators.relations import Unlike
-from anydim.compiler.frontends.onnx.values.emitting import Emitter, Relation
-from anydim.compiler.frontends.onnx.values.held import Broken, Held, Known, Ranked
+from anydim.compiler.frontends.onnx.values.bindings import Binding, Broken, Known, Ranked
+from anydim.compiler.frontends.onnx.values.emitter import Emitter, Relation
 
 MOST_APART = 4  # nested nodes with different ranks that are compiled for both cases
 
 
 def is_split(names: Names, relation: Relation | None) -> bool:
-    """Whether the sizes of a graph decide a relation."""
+    """Whether a relation uses dims of this graph only, so that an If in it can test it."""
     if relation is None:
         return False
     left, _, right = relation
@@ -32,7 +32,7 @@ def is_split(names: Names, relation: Relation | None) -> bool:
 
 
 def split(names: Names, proto: Any, own: str, relation: Relation) -> Any:
-    """An If on a relation with a node in both branches."""
+    """Wrap a node in an If on a relation, with the node in both branches."""
     expect_few(names, own, relation)
     emission = Emission(names, names.path + own)
     left, sign, right = relation
@@ -79,7 +79,7 @@ def follow(
 
 
 def _may_follow(names: Names, relation: Relation | None) -> bool:
-    """Whether nodes after the enclosing one may read shapes as shapes."""
+    """Whether nodes of the enclosing graph may use vectors of different lengths as shapes."""
     if names.is_settled or names.around is None:
         return False
     return is_split(names.around, relation)
@@ -105,9 +105,9 @@ def expect_few(names: Names, own: str, relation: Relation | None) -> None:
     )
 
 
-def results_of_any_rank(names: Names) -> dict[str, Held]:
+def results_of_any_rank(names: Names) -> dict[str, Binding]:
     """The results of a model whose rank depends on the call."""
-    made: dict[str, Held] = {}
+    made: dict[str, Binding] = {}
     for name, parts in names.flat.items():
         elements, shape = (names.held.get(part) for part in parts)
         whole = isinstance(elements, str) and isinstance(shape, str)

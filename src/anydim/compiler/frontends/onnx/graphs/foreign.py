@@ -21,7 +21,7 @@ from anydim.compiler.frontends.onnx.file.schema import schema_of
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported, is_external, read_tensor
 from anydim.compiler.frontends.onnx.graphs.bodies import resolve_references
 from anydim.compiler.frontends.onnx.graphs.names import Names
-from anydim.compiler.frontends.onnx.values.held import Broken, Held
+from anydim.compiler.frontends.onnx.values.bindings import Binding, Broken
 from anydim.compiler.graph.nodes import Node
 from anydim.compiler.graph.regions import FALLBACK, FOREIGN, Foreign
 from anydim.lang.tree import TensorType
@@ -75,7 +75,7 @@ def add_foreign_model(names: Names, opened: Opened, inputs: Sequence[str], why: 
 
 
 def describe_foreign(node: Node) -> str:
-    """The line of `explain` for a node that an engine runs."""
+    """Describe a node that an engine runs, for `explain`."""
     region = node.region
     assert isinstance(region, Foreign)
     source = node.source.partition(": ")[2] or node.source
@@ -83,7 +83,7 @@ def describe_foreign(node: Node) -> str:
 
 
 class _Model:
-    """A node as an ONNX model that holds its constants; `inputs` maps the others to values."""
+    """A node as an ONNX model with its constants inside; `inputs` maps its inputs to values."""
 
     def __init__(self, names: Names, proto: Any, given: Mapping[str, str]) -> None:
         import onnx
@@ -240,7 +240,7 @@ def _counting(shape: Sequence[int], dtype: numpy.dtype) -> numpy.ndarray:
 def _value(names: Names, name: str) -> str:
     """The value of an input; Unsupported for lists, and for values that could not be imported."""
     try:
-        held: Held | None = names.lookup(name)
+        held: Binding | None = names.lookup(name)
     except KeyError:
         raise Unsupported(f"its input '{name}' is not defined") from None
     if isinstance(held, Broken):

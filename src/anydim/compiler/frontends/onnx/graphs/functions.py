@@ -13,8 +13,8 @@ from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode
 from anydim.compiler.frontends.onnx.operators.relations import Unlike, decide
-from anydim.compiler.frontends.onnx.values.emitting import Emitter, Relation
-from anydim.compiler.frontends.onnx.values.held import Held
+from anydim.compiler.frontends.onnx.values.bindings import Binding
+from anydim.compiler.frontends.onnx.values.emitter import Emitter, Relation
 from anydim.compiler.graph.nodes import Graph, Node
 from anydim.compiler.graph.regions import CALL, CallRegion
 from anydim.lang.tree import TensorType
@@ -66,7 +66,7 @@ def _key(domain: str, name: str, overload: str) -> tuple[str, str, str]:
     return ("" if domain == "ai.onnx" else domain), name, overload
 
 
-def is_called(names: Any, function: Function, inputs: Sequence[Held | None]) -> bool:
+def is_called(names: Any, function: Function, inputs: Sequence[Binding | None]) -> bool:
     """Whether a function becomes a graph: it is large, and its inputs are tensors of data only."""
     if count_nodes(function, names.model.functions, names.model.expansions) < SMALLEST_CALLED:
         return False
@@ -107,7 +107,7 @@ def count_nodes(
     return known[id(function)]
 
 
-def call_function(names: Any, function: Function, label: str, call: OnnxNode) -> Sequence[Held]:
+def call_function(names: Any, function: Function, label: str, call: OnnxNode) -> Sequence[Binding]:
     """The results of a function of the model: it is inlined, or a node calls its graph."""
     formals, proto = function.proto, call.proto
     if len(proto.input) > len(formals.input) or len(proto.output) > len(formals.output):
@@ -131,7 +131,7 @@ def call_function(names: Any, function: Function, label: str, call: OnnxNode) ->
 def expand(
     names: Any, function: Function, attributes: Mapping[str, Any], label: str, call: OnnxNode,
     strict: bool = False,
-) -> list[Held]:  # fmt: skip
+) -> list[Binding]:  # fmt: skip
     """The results of the nodes of a function, which are inlined in place of a node.
 
     `strict`: errors of its parts are reported for the node.
@@ -187,9 +187,9 @@ def _call_node(
 def _own_dims(
     function: Function, given: Sequence[TensorType], box: Box
 ) -> tuple[tuple[list[TensorType], Box], dict[str, Size]]:
-    """The types of the arguments over new dims of the function, their box, and the callers' sizes.
+    """Dims of a called function, one for each different size of its arguments.
 
-    Equal sizes share a dim.
+    Returns the argument types over these dims with their box, and the caller's size of each dim.
     """
     dims: dict[Size, Size] = {}
     own_box = Box()
@@ -208,7 +208,7 @@ def _own_dims(
 
 
 def _known_ones(emitter: Emitter, back: Mapping[str, Size]) -> list[Relation]:
-    """The facts about a function's dims at the call: whether each is 1."""
+    """Which dims of a called function are known to be 1, or not to be 1, at the call."""
     found: list[Relation] = []
     for own, outer in back.items():
         taken = decide(emitter, (outer, "==", as_size(1)))
@@ -273,7 +273,7 @@ def _graph(
 
 
 def _outside(emitter: Emitter, size: Size, back: Mapping[str, Size], box: Box, stem: str) -> Size:
-    """A size of the function's result in terms of the caller; a new dim if it was found inside."""
+    """A result size of a function in the caller's dims; a new dim if data inside decides it."""
     if size.symbols <= back.keys():
         return size.substitute(back)
     where = bounds(size, box)

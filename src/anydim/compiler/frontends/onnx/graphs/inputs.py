@@ -12,7 +12,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.dims import DimNames, input_shapes
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported, element_type
 from anydim.compiler.frontends.onnx.graphs.names import Names
-from anydim.compiler.frontends.onnx.values.held import Broken, Held, Maybe, Packed
+from anydim.compiler.frontends.onnx.values.bindings import Binding, Broken, Maybe, Packed
 from anydim.lang.tree import TensorType
 from anydim.runtime.lists import Listed
 from anydim.sizes import Dim, as_size
@@ -45,7 +45,7 @@ class Inputs:
         self.names.emitter.box = self.dims.box()
         self.names.model.dims.update(self.dims.known)
 
-    def bind(self, name: str, kind: Any, where: str) -> Held:
+    def bind(self, name: str, kind: Any, where: str) -> Binding:
         if kind.HasField("tensor_type"):
             return self.value(name, self.tensor(kind.tensor_type, name, where))
         if kind.HasField("sequence_type"):

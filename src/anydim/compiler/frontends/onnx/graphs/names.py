@@ -13,15 +13,15 @@ from anydim.compiler.frontends.custom import Operators
 from anydim.compiler.frontends.onnx.file.data_folder import DataFolder
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported, read_tensor
 from anydim.compiler.frontends.onnx.graphs.functions import Function
-from anydim.compiler.frontends.onnx.values.emitting import Emitter
-from anydim.compiler.frontends.onnx.values.held import Broken, Held, Items, Maybe, Packed
+from anydim.compiler.frontends.onnx.values.bindings import Binding, Broken, Items, Maybe, Packed
+from anydim.compiler.frontends.onnx.values.emitter import Emitter
 
 TWO_VALUES = "is also an initializer of the same body"
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A node that could not be imported, and the reason."""
+    """A node that could not be imported, and why; one line of the error of the model."""
 
     node: str
     operator: str
@@ -50,7 +50,7 @@ class Model:
 
 
 class Names(ABC):
-    """The names of a graph or function; `scope.py` has the class that imports its nodes.
+    """What the names of a graph or function are bound to; `scope.py` imports the nodes.
 
     Nodes are added to `emitter`. Unknown names are looked up in `around`; values of another graph
     are captured. `inlined` is the prefix for values of nodes that are inlined into another graph;
@@ -68,7 +68,7 @@ class Names(ABC):
         self.inlined = inlined
         self.attributes = attributes or {}
         self.path = path
-        self.held: dict[str, Held | None] = {}
+        self.held: dict[str, Binding | None] = {}
         self.value_names: dict[str, str] = {}  # results whose values have a name already
         self.produced: set[str] = set()
         self.is_model = False  # the top-level graph of the model
@@ -88,7 +88,7 @@ class Names(ABC):
 
     # ---- names ----
 
-    def lookup(self, name: str) -> Held | None:
+    def lookup(self, name: str) -> Binding | None:
         """Resolve a name; KeyError if it is undefined."""
         if name in self.held:
             return self.held[name]
@@ -127,7 +127,7 @@ class Names(ABC):
     def run(self, nodes: Sequence[Any], results: Sequence[str] = ()) -> None:
         """Import nodes in order and record failures; `results` are the outputs of the graph."""
 
-    def result(self, name: str, label: str = "") -> Held:
+    def result(self, name: str, label: str = "") -> Binding:
         """The value of a result of this graph or function; ModelError if there is none."""
         try:
             held = self.lookup(name)
@@ -171,8 +171,8 @@ class Names(ABC):
             self.emitter.taken.update([*given, *made])
 
 
-def capture_held(emitter: Emitter, held: Held) -> Held:
-    """Capture a value of the enclosing graph in a subgraph."""
+def capture_held(emitter: Emitter, held: Binding) -> Binding:
+    """A binding of the enclosing graph in a subgraph; its tensors become inputs of the subgraph."""
     if isinstance(held, str):
         return emitter.capture(held)
     if isinstance(held, Items):

@@ -19,11 +19,11 @@ from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.graphs.bodies import import_body
 from anydim.compiler.frontends.onnx.graphs.custom import import_defined
 from anydim.compiler.frontends.onnx.graphs.functions import call_function, find
-from anydim.compiler.frontends.onnx.graphs.inside import NodeScope
 from anydim.compiler.frontends.onnx.graphs.names import Names
+from anydim.compiler.frontends.onnx.graphs.subgraphs import NodeScope
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode
 from anydim.compiler.frontends.onnx.operators.table import OPERATORS, Build
-from anydim.compiler.frontends.onnx.values.held import Held
+from anydim.compiler.frontends.onnx.values.bindings import Binding
 
 STANDARD = ("", "ai.onnx")
 
@@ -65,8 +65,8 @@ def resolve(names: Names, proto: Any, label: str) -> tuple[OnnxNode, Build]:
     return call, row or partial(import_body, names, label)
 
 
-def _inputs(names: Names, proto: Any, label: str) -> tuple[Held | None, ...]:
-    found: list[Held | None] = []
+def _inputs(names: Names, proto: Any, label: str) -> tuple[Binding | None, ...]:
+    found: list[Binding | None] = []
     for name in proto.input:
         try:
             found.append(names.lookup(name) if name else None)

@@ -1,4 +1,4 @@
-"""Imports the nodes of one ONNX graph, each by its row, function or body."""
+"""Imports the nodes of one ONNX graph in order: resolves each, calls its row, binds its results."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from anydim.base.errors import GraphError
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.graphs import cases
-from anydim.compiler.frontends.onnx.graphs.apart import Numbered
 from anydim.compiler.frontends.onnx.graphs.bodies import import_body
 from anydim.compiler.frontends.onnx.graphs.functions import problem_of
-from anydim.compiler.frontends.onnx.graphs.inside import Failed, NodeScope
+from anydim.compiler.frontends.onnx.graphs.moved_nodes import Numbered
 from anydim.compiler.frontends.onnx.graphs.names import Names
 from anydim.compiler.frontends.onnx.graphs.resolve import resolve
+from anydim.compiler.frontends.onnx.graphs.subgraphs import Failed, NodeScope
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode
 from anydim.compiler.frontends.onnx.operators.relations import Unlike
-from anydim.compiler.frontends.onnx.values.held import (
+from anydim.compiler.frontends.onnx.values.bindings import (
     Broken,
     Items,
     Known,
@@ -30,7 +30,7 @@ from anydim.compiler.graph.nodes import Node
 
 
 class Importing(Names):
-    """The names of a graph, with the import of its nodes."""
+    """Imports the nodes of a graph, and knows what its names are bound to."""
 
     # ---- nodes ----
 
@@ -58,7 +58,7 @@ class Importing(Names):
         self, numbered: Numbered, remaining: Sequence[Numbered], results: Sequence[str], own: str,
         count: int, reason: Unlike,
     ) -> list[Numbered]:  # fmt: skip
-        """The nodes left to import after a node whose results differ from case to case."""
+        """The nodes left to import after a node whose results have different ranks by size."""
         position, proto = numbered
         if proto.op_type == "If":
             try:
@@ -113,7 +113,10 @@ class Importing(Names):
         self.define(call, results)
 
     def define(self, call: OnnxNode, results: Result | Sequence[Result]) -> None:
-        """Bind the results to their names; folds nodes over known values."""
+        """Bind the results of a node to their names, and add its nodes to the graph.
+
+        Nodes that read only known values are evaluated instead.
+        """
         if isinstance(results, (str, Known, Items, Packed, Maybe, Ranked, Broken)):
             results = [results]
         emitter = self.emitter

@@ -17,9 +17,9 @@ from anydim.compiler.frontends.onnx.operators.relations import (
     opposite,
     relation_of,
 )
-from anydim.compiler.frontends.onnx.values.emitting import Relation
-from anydim.compiler.frontends.onnx.values.held import Broken, Held, Known, Result
-from anydim.compiler.frontends.onnx.values.kinds import (
+from anydim.compiler.frontends.onnx.values.bindings import Binding, Broken, Known, Result
+from anydim.compiler.frontends.onnx.values.emitter import Relation
+from anydim.compiler.frontends.onnx.values.forms import (
     common_form,
     elements_of,
     kind_of,
@@ -33,11 +33,11 @@ from anydim.sizes import Guard, Interval, Size, Truth, as_size, bounds, maximum,
 
 
 def if_(call: OnnxNode) -> Sequence[Result]:
-    """A constant condition selects at import; the other branch is not imported.
+    """If: a constant condition selects at import, and the other branch is not imported.
 
-    Raises Unlike if results differ: the nodes after it are then moved into both branches
-    (`graphs/apart.py`). If these nodes are impossible after one branch, and sizes select, the sizes
-    must select the other.
+    Raises Unlike if the branches have results of different ranks or types; the nodes after the If
+    are then moved into both branches (`graphs/moved_nodes.py`). If they are impossible after one
+    branch, and sizes select it, a guard rejects such sizes.
     """
     known = call.emitter.known.get(call.input(0))
     if known is not None and known.array.dtype != object and known.array.size == 1:
@@ -89,14 +89,14 @@ def _require(call: OnnxNode, relation: Relation, failure: Any) -> None:
     call.emitter.relations.append(relation)
 
 
-def one_of(call: OnnxNode, bodies: Sequence[Body], condition: str | Guard) -> Sequence[Held]:
+def one_of(call: OnnxNode, bodies: Sequence[Body], condition: str | Guard) -> Sequence[Binding]:
     """The results of the first body if the condition holds, of the second otherwise."""
     made = joined_results(call, bodies, [body.run() for body in bodies], condition)
     return [held for held in made if not isinstance(held, Known)]  # builders have no known contents
 
 
 def joined_results(
-    call: OnnxNode, bodies: Sequence[Body], results: Sequence[Sequence[Held]],
+    call: OnnxNode, bodies: Sequence[Body], results: Sequence[Sequence[Binding]],
     condition: str | Guard,
 ) -> Sequence[Result]:  # fmt: skip
     """The merged results of both bodies, selected by the condition."""
@@ -141,7 +141,9 @@ def _region(
     return call.region(BRANCH, [*given, *captures], kinds, region)
 
 
-def _common_contents(call: OnnxNode, bodies: Sequence[Body], pair: Sequence[Held]) -> Known | None:
+def _common_contents(
+    call: OnnxNode, bodies: Sequence[Body], pair: Sequence[Binding]
+) -> Known | None:
     """The contents of a result if they are known and equal in both bodies."""
     left, right = (
         body.emitter.known.get(held) if isinstance(held, str) else None
@@ -162,7 +164,7 @@ def _common_contents(call: OnnxNode, bodies: Sequence[Body], pair: Sequence[Held
 
 
 def _take(body: Body, captures: Sequence[str]) -> None:
-    """Make the captures of both branches inputs of this one, in a common order."""
+    """Give a branch the captured values of both as inputs, in one order."""
     for value in captures:
         body.outside(value)
     own = body.emitter.captured
@@ -179,7 +181,7 @@ def _condition(call: OnnxNode) -> str:
 def _expect_alike(
     call: OnnxNode, indices: Sequence[int], left: Sequence[TensorType], right: Sequence[TensorType]
 ) -> None:
-    """Raise Unlike for tensors that cannot be merged; `indices` maps them to results."""
+    """Raise Unlike if results differ in type, rank or length; `indices` are results by tensor."""
     pairs = list(zip(indices, left, right))
     for _, one, other in pairs:
         if one.dtype != other.dtype:
@@ -236,7 +238,7 @@ def _same_size(call: OnnxNode, bodies: Sequence[Body], pair: tuple[Size, Size]) 
 
 
 def _fresh(call: OnnxNode, where: Sequence[Interval], sizes: tuple[Size, Size] | None) -> Size:
-    """A dim that equals one of two sizes."""
+    """A new dim for a size that is one of two, by the branch that runs."""
     low = max(min(w.lo or 0 for w in where), 0)
     highs = [w.hi for w in where]
     high = None if None in highs else max(h for h in highs if h is not None)

@@ -12,9 +12,9 @@ from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.data_folder import DataFolder
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported, read_tensor
-from anydim.compiler.frontends.onnx.values.emitting import Emitter
-from anydim.compiler.frontends.onnx.values.found import Element, element, elements, sizes_of
-from anydim.compiler.frontends.onnx.values.held import Held, Known, Result
+from anydim.compiler.frontends.onnx.values.bindings import Binding, Known, Result
+from anydim.compiler.frontends.onnx.values.data_sizes import Element, element, elements, sizes_of
+from anydim.compiler.frontends.onnx.values.emitter import Emitter
 from anydim.compiler.graph.nodes import Graph, Node
 from anydim.compiler.graph.regions import Region
 from anydim.lang.tree import TensorType
@@ -56,7 +56,7 @@ class Body(Protocol):
     def add_input(self, stem: str, kind: TensorType) -> str:
         """Add an input to the graph."""
 
-    def bind(self, name: str, held: Held | Known) -> None:
+    def bind(self, name: str, held: Binding | Known) -> None:
         """Bind a name of the model in the graph."""
 
     def outside(self, value: str) -> str:
@@ -65,7 +65,7 @@ class Body(Protocol):
     def emit(self, name: str, /, *inputs: str, **attributes: Any) -> str:
         """Add a node with one result to the graph and return the result."""
 
-    def run(self) -> list[Held]:
+    def run(self) -> list[Binding]:
         """Import the nodes and return the outputs."""
 
     def graph(self, outputs: Sequence[str]) -> Graph:
@@ -82,7 +82,7 @@ class Scope(Protocol):
     def body(self, proto: Any) -> Body:
         """A graph for a subgraph of the node."""
 
-    def inline(self, proto: Any, held: Mapping[str, Held] | None = None) -> list[Held]:
+    def inline(self, proto: Any, held: Mapping[str, Binding] | None = None) -> list[Binding]:
         """The outputs of a subgraph that is inlined into this graph; its inputs are `held`."""
 
     @property
@@ -93,7 +93,7 @@ class Scope(Protocol):
     def may_decide_ranks(self) -> bool:
         """Whether result vectors of different lengths may still be used as shapes."""
 
-    def tried(self, body: Any) -> tuple[list[Held] | None, list[Any]]:
+    def tried(self, body: Any) -> tuple[list[Binding] | None, list[Any]]:
         """The results of a subgraph; without them, the failures of its nodes."""
 
     def refuse(self, failures: Sequence[Any]) -> NoReturn:
@@ -113,7 +113,7 @@ class OnnxNode:
     emitter: Emitter
     proto: Any
     opset: int
-    inputs: tuple[Held | None, ...]
+    inputs: tuple[Binding | None, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     source: str
@@ -137,7 +137,7 @@ class OnnxNode:
         """Whether an optional input is given."""
         return position < len(self.inputs) and self.inputs[position] is not None
 
-    def held(self, position: int) -> Held:
+    def held(self, position: int) -> Binding:
         """The value of a required input."""
         held = self.inputs[position] if position < len(self.inputs) else None
         if held is None:

@@ -13,9 +13,9 @@ from typing import Any
 from anydim.base.dtypes import float32, float64, int64
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode
-from anydim.compiler.frontends.onnx.values.found import gather_elements
-from anydim.compiler.frontends.onnx.values.held import Known
-from anydim.compiler.frontends.onnx.values.kinds import add_known, vector
+from anydim.compiler.frontends.onnx.values.bindings import Known
+from anydim.compiler.frontends.onnx.values.data_sizes import gather_elements
+from anydim.compiler.frontends.onnx.values.forms import add_known, vector
 from anydim.sizes import LARGEST, Guard, Size, as_size, bounds, maximum, product
 
 _NO_SIZE = -2  # of a missing axis
@@ -53,7 +53,7 @@ def reshape(call: OnnxNode, copies: bool) -> list[Size]:
 
 
 def _volume(call: OnnxNode, left_out: str, sizes: str) -> str:
-    """The product of the sizes that are not masked by `left_out`."""
+    """The product of a vector of sizes, without those where `left_out` is true."""
     counted = call.emit("where", left_out, _number(call, 1), sizes)
     return call.emit("reduce_prod", counted, axes=(0,), keepdims=False)
 
@@ -226,7 +226,7 @@ def _clip_bound(call: OnnxNode, bound: str, extent: Size, low: str, high: str) -
 
 
 def _iterations(call: OnnxNode, first: str, last: str, step: str) -> str:
-    """The count of first, first + step, ... before last; -1 if the step is 0. Integers."""
+    """How many of first, first + step, ... are before last, of integers; -1 if the step is 0."""
     distance = call.emit("floor_div", call.emit("sub", first, last), step)
     zero = add_known(call, Known.size(0))
     return _minus_one_if_zero(call, step, call.emit("maximum", call.emit("neg", distance), zero))
@@ -330,7 +330,7 @@ def count_of(call: OnnxNode, name: str) -> Size:
 
 
 def _bind_missing(call: OnnxNode, value: str, sizes: Sequence[Size | None]) -> list[Size]:
-    """Replace each None of the sizes by a dim bound to that element of a vector."""
+    """Sizes, with a new dim for each None: the element of the vector at that position."""
     indices = [index for index, size in enumerate(sizes) if size is None]
     dims = {index: call.dim("size") for index in indices}
     if indices:

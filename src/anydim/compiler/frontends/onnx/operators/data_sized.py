@@ -8,7 +8,7 @@ from anydim.base.dtypes import int64
 from anydim.compiler.frontends.data_sized import compress, non_max_suppression, nonzero, unique
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode
-from anydim.compiler.frontends.onnx.values.held import Result
+from anydim.compiler.frontends.onnx.values.bindings import Result
 
 
 def non_zero(call: OnnxNode) -> Result:

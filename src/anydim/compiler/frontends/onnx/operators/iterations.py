@@ -15,8 +15,8 @@ from anydim.base.dtypes import boolean
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.operators.call import Body, OnnxNode
-from anydim.compiler.frontends.onnx.values.held import Held
-from anydim.compiler.frontends.onnx.values.kinds import (
+from anydim.compiler.frontends.onnx.values.bindings import Binding
+from anydim.compiler.frontends.onnx.values.forms import (
     Kind,
     common_form,
     elements_of,
@@ -45,12 +45,12 @@ class Axis:
 
 @dataclass
 class Attempt:
-    """A body imported for some types of carried values."""
+    """One import of the body, for assumed types of the carried values."""
 
     body: Body
     counter: Size
     taken: list[TensorType]
-    results: list[Held]
+    results: list[Binding]
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Iterations:
     bind: Callable[[Body, Size], None]
     is_conditional: bool = False
 
-    def run(self, carried: Sequence[Held], reverse: Sequence[bool] = ()) -> list[Held]:
+    def run(self, carried: Sequence[Binding], reverse: Sequence[bool] = ()) -> list[Binding]:
         """The carried values after the last iteration, then the stacked results.
 
         `reverse`: for each stacked result, whether the first iteration makes its last slice.
@@ -107,7 +107,7 @@ class Iterations:
         inputs = [*first, *given, *body.captures]
         values = self.call.region(LOOP, inputs, kinds, region)
         after = values[: len(made)]
-        final: list[Held] = [rebuild(form, after) for form in forms]
+        final: list[Binding] = [rebuild(form, after) for form in forms]
         for value, scan, back in zip(values[len(made) :], scans, reverse):
             flip = back and scan.extent is None
             final.append(self.flip(value) if flip else value)
@@ -115,8 +115,8 @@ class Iterations:
 
     # ---- the types of carried values ----
 
-    def settle(self, carried: Sequence[Held]) -> tuple[Attempt, list[Kind], list[list[Axis]]]:
-        """Iterate to a body whose forms and sizes reproduce themselves."""
+    def settle(self, carried: Sequence[Binding]) -> tuple[Attempt, list[Kind], list[list[Axis]]]:
+        """Import the body until its results have the types that it was imported for."""
         emitter = self.call.emitter
         forms = [kind_of(emitter, held) for held in carried]
         axes: list[list[Axis]] | None = None
@@ -172,7 +172,7 @@ class Iterations:
         return axis.start + axis.amount * counter
 
     def common_forms(
-        self, attempt: Attempt, carried: Sequence[Held], forms: Sequence[Kind]
+        self, attempt: Attempt, carried: Sequence[Binding], forms: Sequence[Kind]
     ) -> list[Kind]:
         """The common forms of the carried values before and after an iteration."""
         emitter, outer = attempt.body.emitter, self.call.emitter

@@ -11,12 +11,12 @@ from anydim.base.dtypes import boolean
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.operators.call import Body, OnnxNode
 from anydim.compiler.frontends.onnx.operators.iterations import Iterations, trips_of
-from anydim.compiler.frontends.onnx.values.found import scalar_size
-from anydim.compiler.frontends.onnx.values.held import Held, Known
+from anydim.compiler.frontends.onnx.values.bindings import Binding, Known
+from anydim.compiler.frontends.onnx.values.data_sizes import scalar_size
 from anydim.sizes import Guard, Size, as_size
 
 
-def loop(call: OnnxNode) -> Sequence[Held]:
+def loop(call: OnnxNode) -> Sequence[Binding]:
     """Loop: at most M iterations while the condition holds."""
     proto = call.attribute("body")
     carried = [call.held(position) for position in range(2, len(call.inputs))]
@@ -58,7 +58,7 @@ def _first(call: OnnxNode) -> tuple[str | None, bool]:
 # ---- Scan --------------------------------------------------------------------------------------
 
 
-def scan(call: OnnxNode) -> Sequence[Held]:
+def scan(call: OnnxNode) -> Sequence[Binding]:
     """Scan: an iteration for each slice of some inputs; before opset 9, per batch entry."""
     if call.opset < 9:
         return _scan_batches(call)
@@ -125,7 +125,7 @@ def _move_first_axis(call: OnnxNode, value: str, axis: int) -> str:
     return call.emit("transpose", value, perm=tuple(order))
 
 
-def _scan_batches(call: OnnxNode) -> Sequence[Held]:
+def _scan_batches(call: OnnxNode) -> Sequence[Binding]:
     """Scan of opset 8: [batch, ...] states, [batch, sequence, ...] inputs."""
     if call.given(0):
         raise Unsupported("sequence_lens")
@@ -146,7 +146,7 @@ def _scan_batches(call: OnnxNode) -> Sequence[Held]:
 def _over_batch(
     call: OnnxNode, proto: Any, inputs: Sequence[str], states: int, batch: Size, trips: Size,
     back: Sequence[int],
-) -> Sequence[Held]:  # fmt: skip
+) -> Sequence[Binding]:  # fmt: skip
     """A loop over the batch, whose body is a loop over the sequence of one entry."""
     names = [value.name for value in proto.input]
     entry = _entry(proto, states, back)

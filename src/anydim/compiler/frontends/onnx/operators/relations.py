@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from anydim.base.dtypes import boolean
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.values.emitting import Emitter, Relation
+from anydim.compiler.frontends.onnx.values.emitter import Emitter, Relation
 from anydim.sizes import Size, Truth, as_size, prove
 
 # operator -> its relation, and whether to swap the operands
@@ -21,8 +21,9 @@ class Unlike(Unsupported):
     """A node whose results differ from case to case: in their ranks, types or lengths.
 
     `relation` between sizes decides the case, if there is one; `results` are the positions of the
-    differing results. The nodes after it are compiled for each case (`graphs/apart.py`). Vectors of
-    different lengths are one value, but nodes that use them as shapes have different ranks.
+    differing results. The nodes after it are compiled for each case (`graphs/moved_nodes.py`).
+    Vectors of different lengths are one value, but nodes that use them as shapes have different
+    ranks.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ def opposite(relation: Relation) -> Relation:
 
 
 def decide(emitter: Emitter, relation: Relation) -> bool | None:
-    """Whether a relation holds at all sizes or at none; None if it depends on sizes."""
+    """Whether a relation holds for all sizes; False if for none, None if it depends on them."""
     truth = prove(*relation, emitter.box)
     if truth is not Truth.UNKNOWN:
         return truth is Truth.PROVED

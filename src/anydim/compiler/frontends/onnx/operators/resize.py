@@ -11,7 +11,7 @@ import numpy
 from anydim.base.dtypes import DType, boolean, float64, int64
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.compiler.frontends.onnx.values.found import sizes_of
+from anydim.compiler.frontends.onnx.values.data_sizes import sizes_of
 from anydim.sizes import Size, as_size, maximum, minimum, simplify
 
 

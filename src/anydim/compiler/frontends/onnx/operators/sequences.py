@@ -13,8 +13,15 @@ import numpy
 from anydim.base.dtypes import boolean, int64
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported, element_type
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode
-from anydim.compiler.frontends.onnx.values.held import Held, Items, Known, Maybe, Packed, Result
-from anydim.compiler.frontends.onnx.values.kinds import add_known, concatenate, packed_of
+from anydim.compiler.frontends.onnx.values.bindings import (
+    Binding,
+    Items,
+    Known,
+    Maybe,
+    Packed,
+    Result,
+)
+from anydim.compiler.frontends.onnx.values.forms import add_known, concatenate, packed_of
 from anydim.compiler.frontends.onnx.values.packed import (
     Blocks,
     Sequence,
@@ -214,7 +221,7 @@ def optional(call: OnnxNode) -> Result:
 
 
 def has_element(call: OnnxNode) -> Result:
-    held: Held | None = call.held(0) if call.given(0) else Maybe(None)
+    held: Binding | None = call.held(0) if call.given(0) else Maybe(None)
     if isinstance(held, Maybe) and held.single and isinstance(held.value, Packed):
         count = call.emitter.types[held.value.shapes].shape[0]
         return call.emit("cast", add_known(call, Known.size(count)), to=boolean)

@@ -12,8 +12,8 @@ from anydim.compiler.frontends.onnx.file.tensors import MOST_AXES, Unsupported
 from anydim.compiler.frontends.onnx.operators import computed
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.compiler.frontends.onnx.operators.relations import Unlike, decide
-from anydim.compiler.frontends.onnx.values.emitting import MOST_KNOWN, Known
-from anydim.compiler.frontends.onnx.values.kinds import concatenate
+from anydim.compiler.frontends.onnx.values.emitter import MOST_KNOWN, Known
+from anydim.compiler.frontends.onnx.values.forms import concatenate
 from anydim.sizes import Guard, Size, as_size, bounds, ceil_div, maximum, minimum, product, simplify
 
 

@@ -44,7 +44,7 @@ from anydim.compiler.frontends.onnx.operators.counterparts import (
 from anydim.compiler.frontends.onnx.operators.ml import columns, keys, linear, trees, vectors
 from anydim.compiler.frontends.onnx.operators.recurrent import recurrent
 from anydim.compiler.frontends.onnx.operators.scatter import scatter, tensor_scatter
-from anydim.compiler.frontends.onnx.values.held import Known
+from anydim.compiler.frontends.onnx.values.bindings import Known
 
 Build: TypeAlias = "Callable[[OnnxNode], Result | Sequence[Result] | None]"
 

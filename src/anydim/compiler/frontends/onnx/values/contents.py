@@ -15,7 +15,7 @@ import numpy
 from anydim.base.dtypes import DType
 from anydim.base.errors import AnydimError
 from anydim.base.records import dataclass
-from anydim.compiler.frontends.onnx.values.fitted import Fitted, Undecided
+from anydim.compiler.frontends.onnx.values.integer_sizes import Fitted, Undecided
 from anydim.compiler.graph.nodes import Node
 from anydim.compiler.graph.operator import operator
 from anydim.lang.meaning.evaluate import evaluate

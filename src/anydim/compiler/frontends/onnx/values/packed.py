@@ -5,9 +5,9 @@ from __future__ import annotations
 from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.values.found import Finds
-from anydim.compiler.frontends.onnx.values.held import Known, Packed
-from anydim.compiler.frontends.onnx.values.kinds import add_known, concatenate, vector, with_rank
+from anydim.compiler.frontends.onnx.values.bindings import Known, Packed
+from anydim.compiler.frontends.onnx.values.data_sizes import Finds
+from anydim.compiler.frontends.onnx.values.forms import add_known, concatenate, vector, with_rank
 from anydim.sizes import Size, product
 
 

@@ -15,8 +15,15 @@ from anydim.base.dtypes import DType, int64
 from anydim.base.onnx_notation import NUMBERS
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.values.emitting import Emitter
-from anydim.compiler.frontends.onnx.values.held import Held, Items, Known, Maybe, Packed, plain
+from anydim.compiler.frontends.onnx.values.bindings import (
+    Binding,
+    Items,
+    Known,
+    Maybe,
+    Packed,
+    plain,
+)
+from anydim.compiler.frontends.onnx.values.emitter import Emitter
 from anydim.lang.tree import TensorType
 from anydim.sizes import Size, product
 
@@ -79,7 +86,7 @@ class Chance:
 Kind: TypeAlias = "Listing | Packing | Option | Chance | None"  # None: a tensor
 
 
-def kind_of(emitter: Emitter, held: Held) -> Kind:
+def kind_of(emitter: Emitter, held: Binding) -> Kind:
     if isinstance(held, Items):
         return Listing(len(held.values), held.dtype)
     if isinstance(held, Packed):
@@ -120,7 +127,7 @@ def common_form(left: Kind, right: Kind, kinds: Sequence[TensorType]) -> Kind:
     raise Unsupported("values of different kinds, or sequences of different element types")
 
 
-def elements_of(emitter: Emitter, held: Held) -> list[TensorType]:
+def elements_of(emitter: Emitter, held: Binding) -> list[TensorType]:
     """The types of the elements of a list, or of the content of an optional."""
     if isinstance(held, Maybe):
         if isinstance(held.value, str):
@@ -131,8 +138,8 @@ def elements_of(emitter: Emitter, held: Held) -> list[TensorType]:
     return []
 
 
-def tensors_of(emits: Emits, held: Held, form: Kind) -> list[str]:
-    """Convert a value to the tensors of a form."""
+def tensors_of(emits: Emits, held: Binding, form: Kind) -> list[str]:
+    """The tensors that hold a value in a form, as they cross the border of a nested graph."""
     if form is None:
         if not isinstance(held, str):
             raise Unsupported("a tensor that is none in some iterations")
@@ -153,8 +160,8 @@ def tensors_of(emits: Emits, held: Held, form: Kind) -> list[str]:
     return [packed.elements, packed.shapes]
 
 
-def rebuild(form: Kind, names: list[str]) -> Held:
-    """Rebuild a value of a form from tensors; pops them off the front of `names`."""
+def rebuild(form: Kind, names: list[str]) -> Binding:
+    """The value of a form from its tensors, which are taken off the front of `names`."""
     if form is None:
         return names.pop(0)
     if isinstance(form, Listing):
@@ -175,7 +182,7 @@ def width(form: Kind) -> int:
     return 1 if form is None else 2
 
 
-def packed_of(emits: Emits, held: Held, rank: int = 0) -> Packed:
+def packed_of(emits: Emits, held: Binding, rank: int = 0) -> Packed:
     """Pack a sequence into two tensors; `rank` is the element rank if it is not known."""
     if isinstance(held, Packed):
         return with_rank(emits, held, rank) if rank and rank != held.rank else held
@@ -218,7 +225,7 @@ def concatenate(emits: Emits, values: Sequence[str], axis: int) -> str:
     return values[0]
 
 
-def proto_of(emitter: Emitter, held: Held) -> TensorType | Any:
+def proto_of(emitter: Emitter, held: Binding) -> TensorType | Any:
     """The type of a value for functions of the standard: of a tensor, or a TypeProto."""
     import onnx
 

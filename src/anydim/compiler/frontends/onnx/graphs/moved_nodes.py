@@ -30,9 +30,10 @@ def follow_of(
     name: str,
     count: int,
 ) -> list[Numbered]:
-    """Move the first `count` nodes that depend on an If into its branches; returns the node list.
+    """Move the first `count` nodes that depend on an If into its branches.
 
-    Empty if no node depends on it. `results` are those of the graph; the new If is called `name`.
+    Returns the nodes that replace the If and `remaining`; empty if none depends on the If.
+    `results` are those of the graph; the new If is called `name`.
     """
     position, proto = numbered
     moved = _dependent(proto, [node for _, node in remaining])[:count]

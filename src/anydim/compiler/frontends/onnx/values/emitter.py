@@ -1,4 +1,4 @@
-"""A graph during import: values, their known contents, and the nodes made so far.
+"""`Emitter`, a graph during import: values, their known contents, and the nodes added so far.
 
 Small integer tensors that come from shapes and constants are *known*: their contents are held as
 arrays of sizes, and no tensor is materialised unless a node needs one as data.
@@ -16,9 +16,9 @@ import numpy
 from anydim.base.dtypes import DType
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.records import dataclass
+from anydim.compiler.frontends.onnx.values.bindings import Known
 from anydim.compiler.frontends.onnx.values.contents import known_results
-from anydim.compiler.frontends.onnx.values.fitted import Assumed, Assuming, Fitted, Undecided
-from anydim.compiler.frontends.onnx.values.held import Known
+from anydim.compiler.frontends.onnx.values.integer_sizes import Assumed, Assuming, Fitted, Undecided
 from anydim.compiler.graph.nodes import Constant, Graph, Node
 from anydim.compiler.graph.operator import operator
 from anydim.compiler.graph.regions import REGION, SIZES, Region, Sizes
@@ -104,7 +104,7 @@ class Emitter:
             self.makers.update(dict.fromkeys(node.outputs, node))
 
     def materialise(self, name: str) -> None:
-        """Make a tensor from a value of which only the contents are held."""
+        """Add what makes a tensor of a value whose contents alone are known: constant or node."""
         source = self.virtual.pop(name, None)
         if source is None:
             return
@@ -229,7 +229,7 @@ class Emitter:
         self.guards += [guard for guard in guards if guard not in self.guards]
 
     def held_in(self, size: Size, dtype: DType, source: str) -> Size | None:
-        """A size that an integer type holds, by proof or by a guard; None if it may wrap."""
+        """The size if an integer type can hold it, by proof or a new guard; None if it may wrap."""
         assuming = Assuming(self.box, source=source)
         try:
             held = assuming(size, dtype)

@@ -1,7 +1,7 @@
 """Data-dependent sizes: elements of integer tensors become dims of the graph.
 
-Known elements are not bound again: elements that come from shapes and constants stay the sizes they
-are, and an element that is bound once is the same dim wherever it is needed.
+Elements that come from shapes and constants stay the sizes they are. Any other element becomes a
+dim when it is first used as a size, and is the same dim wherever it is used again.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Protocol
 
 from anydim.base.dtypes import int64
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.values.emitting import Emitter
-from anydim.compiler.frontends.onnx.values.kinds import Emits, vector
+from anydim.compiler.frontends.onnx.values.emitter import Emitter
+from anydim.compiler.frontends.onnx.values.forms import Emits, vector
 from anydim.compiler.graph.nodes import Node
 from anydim.sizes import Size, as_size
 
@@ -33,7 +33,7 @@ class Finds(Emits, Protocol):
 def elements(
     emitter: Emitter, nodes: Sequence[Node], name: str, count: int | None = None
 ) -> list[Size | Element]:
-    """The elements of a tensor of at most one axis, each a size or its origin.
+    """The elements of a vector or scalar: each a size, or else (tensor, index).
 
     `nodes` are nodes that are not part of the graph yet; `count` is the required element count.
     Unsupported if the element count is open.

@@ -103,7 +103,7 @@ class Assuming(Fitted):
 
 
 def _operands(size: Size) -> list[Size]:
-    """The operands of the remainders in a size.
+    """The operands of the remainders (`%`) in a size, of which 64 bits must hold each.
 
     The normal form drops nested remainders, so operands may be larger than the original ones.
     """

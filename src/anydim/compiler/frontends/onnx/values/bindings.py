@@ -79,7 +79,7 @@ class Maybe:
     tensor.
     """
 
-    value: Held | None
+    value: Binding | None
     single: bool = False
 
 
@@ -95,5 +95,5 @@ class Broken:
     """The results of a node that could not be imported."""
 
 
-Held: TypeAlias = "str | Items | Packed | Maybe | Ranked | Broken"
-Result: TypeAlias = "Held | Known"
+Binding: TypeAlias = "str | Items | Packed | Maybe | Ranked | Broken"
+Result: TypeAlias = "Binding | Known"

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.data_folder import DataFolder
 from anydim.compiler.frontends.onnx.graphs.names import Names
-from anydim.compiler.frontends.onnx.values.emitting import Emitter
-from anydim.compiler.frontends.onnx.values.held import Held, Known
+from anydim.compiler.frontends.onnx.values.bindings import Binding, Known
+from anydim.compiler.frontends.onnx.values.emitter import Emitter
 from anydim.compiler.graph.nodes import Graph
 from anydim.lang.tree import TensorType
 from anydim.sizes import Size
@@ -33,7 +33,7 @@ class NodeScope:
     def body(self, proto: Any) -> Body:
         return Body(self.names, proto, self.label)
 
-    def inline(self, proto: Any, held: Mapping[str, Held] | None = None) -> list[Held]:
+    def inline(self, proto: Any, held: Mapping[str, Binding] | None = None) -> list[Binding]:
         inner = self.names.within(self.names.emitter, self.label, self.label)
         inner.check(proto)
         inner.held.update(held or {})
@@ -47,7 +47,7 @@ class NodeScope:
     def may_decide_ranks(self) -> bool:
         return self.label not in self.names.settled
 
-    def tried(self, body: Body) -> tuple[list[Held] | None, list[Any]]:
+    def tried(self, body: Body) -> tuple[list[Binding] | None, list[Any]]:
         before = self.mark()
         try:
             return body.run(), []
@@ -69,7 +69,7 @@ class NodeScope:
 
 
 class Emission:
-    """Adds nodes directly to a graph, on behalf of one ONNX node."""
+    """Adds library nodes to a graph at once; a row's nodes wait until it has returned."""
 
     def __init__(self, names: Names, label: str) -> None:
         self.names = names
@@ -110,7 +110,7 @@ class Body(Emission):
         self.inputs.append(value)
         return value
 
-    def bind(self, name: str, held: Held | Known) -> None:
+    def bind(self, name: str, held: Binding | Known) -> None:
         if isinstance(held, Known):
             value = self.emitter.fresh(name)
             self.emitter.add_known(value, held, self.source)
@@ -120,7 +120,7 @@ class Body(Emission):
     def outside(self, value: str) -> str:
         return self.emitter.capture(value)
 
-    def run(self) -> list[Held]:
+    def run(self) -> list[Binding]:
         """Import the nodes and return the outputs; Failed if nodes failed."""
         return outputs_of(self.names, self.proto, self.label)
 
@@ -141,7 +141,7 @@ class Body(Emission):
         return tuple(self.emitter.captured)
 
 
-def outputs_of(names: Names, proto: Any, label: str) -> list[Held]:
+def outputs_of(names: Names, proto: Any, label: str) -> list[Binding]:
     before = len(names.model.failures)
     names.initializers(proto.initializer)
     names.run(proto.node, [value.name for value in proto.output])
