@@ -33,12 +33,13 @@ def _unary(name: str) -> Unary:
     return apply
 
 
-def _binary(name: str) -> Binary:
+def _binary(name: str, reflect: bool = False) -> Binary:
     def apply(self: Value, other: Operand) -> Value:
-        made: Value = elementwise.elementwise(name, self, other)
+        operands = (other, self) if reflect else (self, other)
+        made: Value = elementwise.elementwise(name, *operands)
         return made
 
-    apply.__name__ = name
+    apply.__name__ = f"reflected {name}" if reflect else name
     return apply
 
 
@@ -49,13 +50,9 @@ def _power(self: Value, other: Operand) -> Value:
     return made
 
 
-def _reflect(name: str) -> Binary:
-    def apply(self: Value, other: Operand) -> Value:
-        made: Value = elementwise.elementwise(name, other, self)
-        return made
-
-    apply.__name__ = f"reflected {name}"
-    return apply
+def _both(name: str) -> tuple[Binary, Binary]:
+    """An operator, and the one that Python calls for the right operand."""
+    return _binary(name), _binary(name, reflect=True)
 
 
 def _method(name: str, function: Method) -> Method:
@@ -120,20 +117,20 @@ class Value:
     __ne__ = _binary("not_equal")  # type: ignore[assignment]
     __lt__, __le__ = _binary("less"), _binary("less_equal")
     __gt__, __ge__ = _binary("greater"), _binary("greater_equal")
-    __add__, __radd__ = _binary("add"), _reflect("add")
-    __sub__, __rsub__ = _binary("subtract"), _reflect("subtract")
-    __mul__, __rmul__ = _binary("multiply"), _reflect("multiply")
-    __truediv__, __rtruediv__ = _binary("divide"), _reflect("divide")
-    __floordiv__, __rfloordiv__ = _binary("floor_divide"), _reflect("floor_divide")
-    __mod__, __rmod__ = _binary("remainder"), _reflect("remainder")
-    __divmod__, __rdivmod__ = _binary("divmod"), _reflect("divmod")
-    __pow__, __rpow__ = _power, _reflect("power")
-    __matmul__, __rmatmul__ = _binary("matmul"), _reflect("matmul")
-    __and__, __rand__ = _binary("bitwise_and"), _reflect("bitwise_and")
-    __or__, __ror__ = _binary("bitwise_or"), _reflect("bitwise_or")
-    __xor__, __rxor__ = _binary("bitwise_xor"), _reflect("bitwise_xor")
-    __lshift__, __rlshift__ = _binary("left_shift"), _reflect("left_shift")
-    __rshift__, __rrshift__ = _binary("right_shift"), _reflect("right_shift")
+    __add__, __radd__ = _both("add")
+    __sub__, __rsub__ = _both("subtract")
+    __mul__, __rmul__ = _both("multiply")
+    __truediv__, __rtruediv__ = _both("divide")
+    __floordiv__, __rfloordiv__ = _both("floor_divide")
+    __mod__, __rmod__ = _both("remainder")
+    __divmod__, __rdivmod__ = _both("divmod")
+    __pow__, __rpow__ = _power, _binary("power", reflect=True)
+    __matmul__, __rmatmul__ = _both("matmul")
+    __and__, __rand__ = _both("bitwise_and")
+    __or__, __ror__ = _both("bitwise_or")
+    __xor__, __rxor__ = _both("bitwise_xor")
+    __lshift__, __rlshift__ = _both("left_shift")
+    __rshift__, __rrshift__ = _both("right_shift")
     __neg__, __pos__ = _unary("negative"), _unary("positive")
     __invert__, __abs__ = _unary("invert"), _unary("absolute")
     __round__ = _method("round", array_functions.round_to)

@@ -22,6 +22,7 @@ from anydim.compiler.frontends.onnx.file.dims import DimNames, input_shapes
 from anydim.compiler.frontends.onnx.file.host import operators, steps_of
 from anydim.compiler.frontends.onnx.file.order import in_order, names_made, names_read
 from anydim.compiler.frontends.onnx.file.reading import Opened
+from anydim.compiler.frontends.onnx.file.schema import schema_of
 from anydim.compiler.frontends.onnx.file.string_numbers import encode_strings
 from anydim.compiler.frontends.onnx.file.string_types import (
     STRING,
@@ -317,15 +318,9 @@ def _select_needed(nodes: Sequence[Any], outputs: Iterable[str]) -> list[Any]:
 
 def _has_schema(node: Any, versions: Mapping[str, int]) -> bool:
     """Whether the standard has the operator of a node in the model's version of its domain."""
-    import onnx
-
     domain = "" if node.domain == "ai.onnx" else node.domain
     version = versions.get(node.domain, versions.get(domain, 1))
-    try:
-        onnx.defs.get_schema(node.op_type, version, domain)
-    except onnx.defs.SchemaError:
-        return False
-    return True
+    return schema_of(node.op_type, version, domain) is not None
 
 
 def saved_part(data: bytes, name: str, fail: Callable[[str], Exception]) -> HostPart:

@@ -12,7 +12,7 @@ from typing import Any
 from anydim.base.dtypes import DType, int64
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.microsoft.elements import add_given
-from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
+from anydim.compiler.frontends.onnx.microsoft.record import Required, Row, row
 from anydim.compiler.frontends.onnx.operators.attention import (
     Operands,
     operands_of,
@@ -246,18 +246,18 @@ ROWS: dict[str, Row] = {
         attention,
         "input weights bias? mask_index? past? attention_bias? past_sequence_length? -> "
         "output present?",
-        num_heads=required(int), do_rotary=int, past_present_share_buffer=int,
+        num_heads=Required(int), do_rotary=int, past_present_share_buffer=int,
         qkv_hidden_sizes=(int,), rotary_embedding_dim=int, **MASK,
         limits="no shared buffers, no rotation"),
     "DecoderMaskedMultiHeadAttention": row(
         decoded_attention,
         "query key? value? mask_index? attention_bias? past_key? past_value? past_sequence_length? "
         "beam_width? cache_indirection? bias? -> output present_key? present_value? qk?",
-        num_heads=required(int), output_qk=int, past_present_share_buffer=int,
+        num_heads=Required(int), output_qk=int, past_present_share_buffer=int,
         mask_filter_value=float, scale=float, limits="no shared buffers, no beams"),
     "MultiHeadAttention": row(
         multi_head_attention,
         "query key? value? bias? key_padding_mask? attention_bias? past_key? past_value? "
         "past_sequence_length? cache_indirection? -> output present_key? present_value? qk?",
-        num_heads=required(int), **MASK, limits="no shared buffers, no beams"),
+        num_heads=Required(int), **MASK, limits="no shared buffers, no beams"),
 }  # fmt: skip

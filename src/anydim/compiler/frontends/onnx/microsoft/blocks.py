@@ -10,7 +10,7 @@ import numpy
 
 from anydim.base.dtypes import convert_array, float32, int4, int8, int64, uint8
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
+from anydim.compiler.frontends.onnx.microsoft.record import Required, Row, row
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.sizes import Size, as_size, product
 
@@ -205,6 +205,6 @@ ROWS: dict[str, Row] = {
     "MatMulNBits": row(
         matmul, "A B scales zero_points? g_idx? bias? -> Y",
         types=("float", "float16", "bfloat16"), limits="2, 4 and 8 bits",
-        K=required(int), N=required(int), bits=4, block_size=required(int), accuracy_level=0,
+        K=Required(int), N=Required(int), bits=4, block_size=Required(int), accuracy_level=0,
         weight_prepacked=0),
 }  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from anydim.base.dtypes import boolean
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
+from anydim.compiler.frontends.onnx.microsoft.record import Required, Row, row
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 
 
@@ -104,7 +104,7 @@ ROWS: dict[str, Row] = {
         limits="not in training"),
     "BiasGelu": row(gelu, "A B -> C"),
     "BiasSoftmax": row(bias_softmax, "data bias -> output", axis=1,
-                       is_inner_broadcast=required(int)),
+                       is_inner_broadcast=Required(int)),
     "BiasSplitGelu": row(bias_split_gelu, "X bias -> Y"),
     "BitmaskDropout": row(
         bitmask_dropout, "data ratio? training_mode? -> output mask?", seed=int,

@@ -7,7 +7,7 @@ from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
+from anydim.compiler.frontends.onnx.microsoft.record import Required, Row, row
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.compiler.frontends.onnx.operators.whole_numbers import gemm
 from anydim.compiler.frontends.onnx.operators.windows import convolution
@@ -146,7 +146,7 @@ ROWS: dict[str, Row] = {
         **_ACTIVATION),
     "FusedMatMul": row(matmul, "A B -> Y", **_TRANSPOSED_BATCHES),
     "FusedMatMulActivation": row(
-        activated_matmul, "A B -> Y", activation=required(str), activation_axis=int,
+        activated_matmul, "A B -> Y", activation=Required(str), activation_axis=int,
         **_TRANSPOSED_BATCHES, **_ACTIVATION),
     "TransposeMatMul": row(matmul, "A B -> Y", **_TRANSPOSED),
 }  # fmt: skip

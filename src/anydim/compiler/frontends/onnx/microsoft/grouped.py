@@ -8,7 +8,7 @@ from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.microsoft.attention import mask_scores, refuse
-from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
+from anydim.compiler.frontends.onnx.microsoft.record import Required, Row, row
 from anydim.compiler.frontends.onnx.operators.attention import (
     Operands,
     capped_below,
@@ -238,7 +238,7 @@ ROWS: dict[str, Row] = {
         "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? "
         "sin_cache? position_ids? attention_bias? head_sink? k_scale? v_scale? q_norm_weight? "
         "k_norm_weight? -> output present_key? present_value? output_qk?",
-        num_heads=required(int), kv_num_heads=required(int), causal=1, do_rotary=int,
+        num_heads=Required(int), kv_num_heads=Required(int), causal=1, do_rotary=int,
         k_quant_type="NONE", v_quant_type="NONE", kv_cache_bit_width=int, local_window_size=-1,
         qk_norm_epsilon=1e-6, qk_output=0, rotary_interleaved=int, scale=float,
         sliding_window_cache=0, smooth_softmax=-1, softcap=float,

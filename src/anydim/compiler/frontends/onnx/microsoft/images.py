@@ -7,14 +7,14 @@ from typing import Any
 
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.microsoft.fused import FUSED_WINDOW, WINDOW, apply_activation
-from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
+from anydim.compiler.frontends.onnx.microsoft.record import Required, Row, row
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.compiler.frontends.onnx.operators.norms import working
 from anydim.compiler.frontends.onnx.operators.windows import window_attributes
 from anydim.sizes import Size, product
 
 _GROUPS: dict[str, Any] = {
-    "activation": required(int), "channels_last": 1, "epsilon": 1e-5, "groups": required(int),
+    "activation": Required(int), "channels_last": 1, "epsilon": 1e-5, "groups": Required(int),
 }  # fmt: skip
 
 

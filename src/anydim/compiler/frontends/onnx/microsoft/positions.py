@@ -7,7 +7,7 @@ import math
 from anydim.base.dtypes import float32, int64
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.microsoft.attention import refuse
-from anydim.compiler.frontends.onnx.microsoft.record import Row, required, row
+from anydim.compiler.frontends.onnx.microsoft.record import Required, Row, row
 from anydim.compiler.frontends.onnx.operators.attention import split_heads
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.sizes import Size
@@ -80,8 +80,8 @@ ROWS: dict[str, Row] = {
     "GatedRelativePositionBias": row(
         gated_relative_position_bias,
         "query_layer query_bias rel_pos weight bias eco_a token_offset? -> output",
-        num_heads=required(int), limits="no packed rows"),
+        num_heads=Required(int), limits="no packed rows"),
     "RelativePositionBias": row(
         relative_position_bias, "bias_table query_length key_length -> output",
-        is_bidirectional=0, max_distance=required(int)),
+        is_bidirectional=0, max_distance=Required(int)),
 }  # fmt: skip

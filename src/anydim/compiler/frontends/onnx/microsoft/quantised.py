@@ -20,7 +20,7 @@ from anydim.compiler.frontends.onnx.microsoft.products import (
     requantize,
     single_number,
 )
-from anydim.compiler.frontends.onnx.microsoft.record import INTEGERS, Row, required, row
+from anydim.compiler.frontends.onnx.microsoft.record import INTEGERS, Required, Row, row
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.compiler.frontends.onnx.operators.quantised import (
     dequantize,
@@ -164,7 +164,7 @@ def convolution(call: OnnxNode) -> Result:
 _WINDOW: Mapping[str, Any] = {
     "auto_pad": "NOTSET", "pads": (int,), "strides": (int,),
 }  # fmt: skip
-_POOL: Mapping[str, Any] = {**_WINDOW, "kernel_shape": required((int,)), "ceil_mode": 0}
+_POOL: Mapping[str, Any] = {**_WINDOW, "kernel_shape": Required((int,)), "ceil_mode": 0}
 _TWO = "A A_scale A_zero_point? B B_scale B_zero_point? C_scale C_zero_point? -> C"
 _ONE = "X X_scale X_zero_point? Y_scale Y_zero_point? -> Y"
 WIDE = ("int8", "uint8", "int16", "uint16", "int32")
@@ -176,7 +176,7 @@ ROWS: dict[str, Row] = {
     "QLinearAdd": row(add, _TWO, types=INTEGERS),
     "QLinearAveragePool": row(
         average_pool, _ONE, types=INTEGERS, channels_last=0, count_include_pad=0, **_POOL),
-    "QLinearConcat": row(concat, "Y_scale Y_zero_point inputs* -> Y", types=(), axis=required(int)),
+    "QLinearConcat": row(concat, "Y_scale Y_zero_point inputs* -> Y", types=(), axis=Required(int)),
     "QLinearConv": row(
         convolution,
         "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B? -> y",
@@ -188,11 +188,11 @@ ROWS: dict[str, Row] = {
     "QLinearLeakyRelu": row(of_one("leaky_relu", alpha="alpha"), _ONE, types=INTEGERS, alpha=0.01),
     "QLinearMul": row(multiply, _TWO, types=INTEGERS),
     "QLinearReduceMean": row(
-        reduce_mean, _ONE, types=INTEGERS, axes=required((int,)), keepdims=required(int)),
+        reduce_mean, _ONE, types=INTEGERS, axes=Required((int,)), keepdims=Required(int)),
     "QLinearSigmoid": row(of_one("sigmoid"), _ONE, types=INTEGERS),
     "QLinearSoftmax": row(
         softmax, "X X_scale x_zero_point? y_scale y_zero_point -> Y",
-        types=INTEGERS, axis=-1, opset=required(int)),
+        types=INTEGERS, axis=-1, opset=Required(int)),
     "QLinearWhere": row(
         choose,
         "condition X x_scale x_zero_point Y y_scale y_zero_point z_scale z_zero_point -> Z",

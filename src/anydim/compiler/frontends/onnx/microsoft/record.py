@@ -4,7 +4,7 @@
         epsilon=1e-12)
 
 A name with a question mark is optional. An attribute is declared by its default, or by its kind
-without one: `int`, `float`, `str`, `(int,)`; `required(int)` if it is mandatory. Names, orders and
+without one: `int`, `float`, `str`, `(int,)`; `Required(int)` if it is mandatory. Names, orders and
 defaults are those of onnxruntime's docs/ContribOperators.md.
 """
 
@@ -22,7 +22,7 @@ INTEGERS = ("int8", "uint8")
 
 @dataclass(frozen=True)
 class Required:
-    """An attribute of this kind that every node has."""
+    """Declares an attribute of this kind that every node has."""
 
     kind: Any
 
@@ -40,11 +40,6 @@ class Row:
     attributes: Mapping[str, Any]
     types: Sequence[str] = FLOATS
     limits: str = ""
-
-
-def required(kind: Any) -> Required:
-    """Declare a mandatory attribute."""
-    return Required(kind)
 
 
 def row(

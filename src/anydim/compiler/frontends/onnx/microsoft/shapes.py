@@ -8,7 +8,7 @@ from typing import Any
 
 from anydim.compiler.frontends.data_sized import unique
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.microsoft.record import FLOATS, Row, required, row
+from anydim.compiler.frontends.onnx.microsoft.record import FLOATS, Required, Row, row
 from anydim.compiler.frontends.onnx.operators import resize, sampling
 from anydim.compiler.frontends.onnx.operators import shapes as standard
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
@@ -126,7 +126,7 @@ ROWS: dict[str, Row] = {
     "GridSample": row(sampling.grid_sample, "X Grid -> Y", align_corners=0, mode="bilinear",
                       padding_mode="zeros"),
     "Inverse": row(same("inverse", 1), "X -> Y", types=FLOATS[:3]),
-    "Irfft": row(real_transform(True), "X -> Y", signal_ndim=required(int), **_TRANSFORM,
+    "Irfft": row(real_transform(True), "X -> Y", signal_ndim=Required(int), **_TRANSFORM,
                  limits="one axis; costs length * length products"),
     "Pad": row(pad, "data pads value? -> output", mode="constant", types=_ANY),
     "Range": row(range_, "start limit delta? -> Y", types=(*FLOATS[:3], "int64", "int32")),
@@ -135,7 +135,7 @@ ROWS: dict[str, Row] = {
     "TorchEmbedding": row(
         embedding, "weight indices padding_idx? scale_grad_by_freq? -> Y", types=_ANY),
     "Trilu": row(standard.trilu, "X k? -> Y", upper=1, types=_ANY),
-    "UnfoldTensor": row(windows, "input -> output", dim=-1, size=required(int), step=1,
+    "UnfoldTensor": row(windows, "input -> output", dim=-1, size=Required(int), step=1,
                         types=_ANY),
     "Unique": row(unique_elements, "x -> y idx counts", types=("float",)),
 }  # fmt: skip

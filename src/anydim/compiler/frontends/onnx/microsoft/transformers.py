@@ -8,7 +8,7 @@ from dataclasses import replace
 from anydim.base.dtypes import float32
 from anydim.compiler.frontends.onnx.microsoft.attention import MASK, attention
 from anydim.compiler.frontends.onnx.microsoft.norms import embed_layer_norm
-from anydim.compiler.frontends.onnx.microsoft.record import INTEGERS, Row, required, row
+from anydim.compiler.frontends.onnx.microsoft.record import INTEGERS, Required, Row, row
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.compiler.frontends.onnx.operators.quantised import per_axis
 
@@ -44,7 +44,7 @@ ROWS: dict[str, Row] = {
         quantised_attention,
         "input weight bias input_scale weight_scale mask_index? input_zero_point?"
         " weight_zero_point? past? -> output present?",
-        types=INTEGERS, limits="no shared buffers, no rotation", num_heads=required(int),
+        types=INTEGERS, limits="no shared buffers, no rotation", num_heads=Required(int),
         do_rotary=int, past_present_share_buffer=int, **MASK),
     "QEmbedLayerNormalization": row(
         quantised_embedding,

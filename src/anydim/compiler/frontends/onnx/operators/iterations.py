@@ -81,9 +81,7 @@ class Iterations:
         reverse = reverse or [False] * (len(results) - len(forms))
         body, emitter = attempt.body, attempt.body.emitter
         condition = self.condition(attempt)
-        made: list[str] = []
-        for held, form in zip(results, forms):
-            made += tensors_of(body, held, form)
+        made = _flatten(body, results, forms)
         slices = results[len(forms) :]
         if not all(isinstance(held, str) for held in slices):
             raise Unsupported("a stacked result that is no tensor")
@@ -91,9 +89,7 @@ class Iterations:
         outputs = [*([condition] if condition else []), *made, *stacked]
         first = [self.call.number(True, boolean)] if condition and not self.first else []
         first = [self.first] if condition and self.first else first
-        given: list[str] = []
-        for held, form in zip(carried, forms):
-            given += tensors_of(self.call, held, form)
+        given = _flatten(self.call, carried, forms)
         sure = not condition and self.trips is not None
         kinds = [self.after(kind, own, sure) for kind, own in zip(attempt.taken, axes)]
         iterations = self.iterations(sure)
@@ -124,9 +120,7 @@ class Iterations:
         for _ in range(_MOST_ATTEMPTS):
             self.call.scope.reset(mark)
             kept = len(self.call.nodes)
-            given: list[str] = []
-            for held, form in zip(carried, forms):
-                given += tensors_of(self.call, held, form)
+            given = _flatten(self.call, carried, forms)
             del self.call.nodes[kept:]
             kinds = [emitter.types[name] for name in given]
             if axes is None:
@@ -190,9 +184,7 @@ class Iterations:
         axes: list[list[Axis]],
     ) -> list[list[Axis]]:  # fmt: skip
         """The sizes to try next; equal to `axes` at the fixed point."""
-        made: list[str] = []
-        for held, form in zip(attempt.results[self.is_conditional :], forms):
-            made += tensors_of(attempt.body, held, form)
+        made = _flatten(attempt.body, attempt.results[self.is_conditional :], forms)
         stems = [name for name, form in zip(self.names, forms) for _ in range(width(form))]
         found = []
         for stem, name, kind, own in zip(stems, made, kinds, axes):
@@ -287,6 +279,11 @@ class Iterations:
     def flip(self, value: str) -> str:
         ends = {"starts": (-1,), "ends": (-(2**62),), "axes": (0,), "steps": (-1,)}
         return self.call.emit("slice", value, **ends)
+
+
+def _flatten(emits: OnnxNode | Body, values: Sequence[Binding], forms: Sequence[Kind]) -> list[str]:
+    """The tensors of several values in their forms."""
+    return [name for pair in zip(values, forms) for name in tensors_of(emits, *pair)]
 
 
 def trips_of(size: Size, call: OnnxNode) -> Size | None:
