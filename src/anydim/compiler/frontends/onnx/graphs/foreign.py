@@ -214,7 +214,7 @@ class _Whole(_Model):
     def _results(self) -> list[str]:
         return [value.name for value in self.proto.output]
 
-    def _written(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> bytes:
+    def _serialise(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> bytes:
         made = self.onnx.ModelProto()
         made.CopyFrom(self._opened.proto)
         made.ir_version = max(made.ir_version, IR_VERSION)  # older ones declare weights as inputs
