@@ -14,7 +14,7 @@ from anydim.base.sheet import Sheet, Shown, facts
 from anydim.base.text import count_of
 from anydim.compiler.frontends.onnx.file.dims import Declared, DimNames
 from anydim.compiler.frontends.onnx.file.frame import Frame, Value, frame_of
-from anydim.compiler.frontends.onnx.file.memory_map import map_file
+from anydim.compiler.frontends.onnx.file.wire import map_file
 from anydim.sizes import Box
 
 _STRING = 8

@@ -12,8 +12,7 @@ from dataclasses import field
 from anydim.base.errors import ModelError
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.dims import Declared
-from anydim.compiler.frontends.onnx.file.memory_map import no_model
-from anydim.compiler.frontends.onnx.file.wire import Irregular, Span, fields, varint
+from anydim.compiler.frontends.onnx.file.wire import Irregular, Span, fields, no_model, varint
 
 _KINDS = {1: "tensor", 4: "sequence", 5: "map", 8: "sparse tensor", 9: "optional"}
 _HOLDERS = (4, 9)

@@ -15,10 +15,9 @@ from anydim.base.errors import InputError, ModelError, UserError
 from anydim.base.records import dataclass
 from anydim.base.user_values import short_repr
 from anydim.compiler.frontends.onnx.file.data_folder import FOLLOW, DataFolder
-from anydim.compiler.frontends.onnx.file.memory_map import map_file, no_model
 from anydim.compiler.frontends.onnx.file.order import sort_nodes
-from anydim.compiler.frontends.onnx.file.sparse import densify
-from anydim.compiler.frontends.onnx.file.wire import Span, without_weights
+from anydim.compiler.frontends.onnx.file.tensors import densify
+from anydim.compiler.frontends.onnx.file.wire import Span, map_file, no_model, without_weights
 
 OLDEST_OPSET = 1
 _READ_AT_ONCE = 1 << 30

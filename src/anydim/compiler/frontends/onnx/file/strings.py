@@ -23,9 +23,9 @@ from anydim.compiler.frontends.onnx.file.host import operators, steps_of
 from anydim.compiler.frontends.onnx.file.order import in_order, names_made, names_read
 from anydim.compiler.frontends.onnx.file.reading import Opened
 from anydim.compiler.frontends.onnx.file.schema import schema_of
-from anydim.compiler.frontends.onnx.file.string_numbers import encode_strings
 from anydim.compiler.frontends.onnx.file.string_types import (
     STRING,
+    encode_strings,
     is_string,
     number_type,
     types_of,

@@ -19,7 +19,7 @@ from anydim.compiler.frontends.onnx.file.order import names_read
 from anydim.compiler.frontends.onnx.file.reading import Opened
 from anydim.compiler.frontends.onnx.file.schema import schema_of
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported, is_external, read_tensor
-from anydim.compiler.frontends.onnx.graphs.bodies import resolve_references
+from anydim.compiler.frontends.onnx.graphs.definitions import resolve_references
 from anydim.compiler.frontends.onnx.graphs.names import Names
 from anydim.compiler.frontends.onnx.values.bindings import Binding, Broken
 from anydim.compiler.graph.nodes import Node

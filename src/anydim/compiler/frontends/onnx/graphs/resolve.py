@@ -16,8 +16,7 @@ from anydim.compiler.frontends.onnx.file.schema import (
     value_of,
 )
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
-from anydim.compiler.frontends.onnx.graphs.bodies import import_body
-from anydim.compiler.frontends.onnx.graphs.custom import import_defined
+from anydim.compiler.frontends.onnx.graphs.definitions import import_body, import_defined
 from anydim.compiler.frontends.onnx.graphs.functions import call_function, find
 from anydim.compiler.frontends.onnx.graphs.names import Names
 from anydim.compiler.frontends.onnx.graphs.subgraphs import NodeScope

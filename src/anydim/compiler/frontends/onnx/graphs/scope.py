@@ -9,9 +9,9 @@ from typing import Any
 from anydim.base.errors import GraphError
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.graphs import cases
-from anydim.compiler.frontends.onnx.graphs.bodies import import_body
+from anydim.compiler.frontends.onnx.graphs.cases import Numbered
+from anydim.compiler.frontends.onnx.graphs.definitions import import_body
 from anydim.compiler.frontends.onnx.graphs.functions import problem_of
-from anydim.compiler.frontends.onnx.graphs.moved_nodes import Numbered
 from anydim.compiler.frontends.onnx.graphs.names import Names
 from anydim.compiler.frontends.onnx.graphs.resolve import resolve
 from anydim.compiler.frontends.onnx.graphs.subgraphs import Failed, NodeScope

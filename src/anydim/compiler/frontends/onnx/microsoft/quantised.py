@@ -1,8 +1,8 @@
-"""Elementwise operators, means and concatenation of quantised numbers: the QLinear family.
+"""Operators on quantised numbers: the QLinear family, matrix products, a recurrent layer.
 
-A number is a byte, its scale and its zero point; see `products.py`. As in onnxruntime, the
-computation uses dequantised numbers, in float32, or int32 for sums; only the result is rounded to
-even and saturated.
+A byte q means (q - zero) * scale; scales and zero points are single numbers, inputs after the
+bytes: x, its scale, its zero point. As in onnxruntime, the QLinear family computes with dequantised
+numbers, in float32, or int32 for sums; only the result is rounded to even and saturated.
 """
 
 from __future__ import annotations
@@ -10,26 +10,137 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from anydim.base.dtypes import float32
+from anydim.base.dtypes import DType, float32, int32
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.microsoft.images import channels_first, channels_last
-from anydim.compiler.frontends.onnx.microsoft.products import (
-    dequantize_input,
-    integers,
-    quantize_to,
-    requantize,
-    single_number,
-)
 from anydim.compiler.frontends.onnx.microsoft.record import INTEGERS, Required, Row, row
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.compiler.frontends.onnx.operators.quantised import (
     dequantize,
+    dynamic_bytes,
     integer_convolution,
+    per_axis,
     quantize,
     requantize_sums,
 )
+from anydim.compiler.frontends.onnx.operators.recurrent import recurrent
 from anydim.compiler.frontends.onnx.operators.windows import window_attributes
 from anydim.sizes import product
+
+
+def single_number(call: OnnxNode, position: int) -> str:
+    """A scale or zero point that must be one number; a vector of one element is accepted."""
+    kind = call.type(position)
+    if kind.rank > 1 or (kind.rank == 1 and kind.shape[0].constant != 1):
+        raise Unsupported(f"input {position} is {kind}, expected a single number")
+    return per_axis(call, position, None)
+
+
+def zero_point(call: OnnxNode, position: int, dtype: DType) -> str:
+    """A zero point; 0 if none is given."""
+    return single_number(call, position) if call.given(position) else call.number(0, dtype)
+
+
+def dequantize_input(call: OnnxNode, x: int, over: str | None = None) -> str:
+    """Dequantise input x, whose scale and zero point are the next two inputs.
+
+    With `over`, a scale, the result is in multiples of it.
+    """
+    scale = single_number(call, x + 1)
+    if over is not None:
+        scale = call.emit("div", scale, over)
+    zero = zero_point(call, x + 2, call.type(x).dtype)
+    return call.emit("dequantize", call.input(x), scale, zero, to=float32)
+
+
+def integers(call: OnnxNode, x: int) -> str:
+    """The bytes of input x minus their zero point (two inputs later), as int32."""
+    zero = zero_point(call, x + 2, call.type(x).dtype)
+    wide = (call.emit("cast", value, to=int32) for value in (call.input(x), zero))
+    return call.emit("sub", *wide)
+
+
+def quantize_to(call: OnnxNode, value: str, scale: int, dtype: DType) -> str:
+    """Quantise to a type; the zero point is the input after the scale."""
+    zero = zero_point(call, scale + 1, dtype)
+    return call.emit("quantize", value, single_number(call, scale), zero, to=dtype)
+
+
+def requantize(call: OnnxNode, value: str, factor: str, zero: int, dtype: DType) -> str:
+    """Requantise multiples of a scale after multiplication by a factor."""
+    return call.emit("requantize", value, factor, zero_point(call, zero, dtype), to=dtype)
+
+
+def scaled_product(
+    call: OnnxNode, a: str, b: int, zeros: tuple[str, int], scales: tuple[str, int],
+    bias: int, to: DType = float32,
+) -> str:  # fmt: skip
+    """The product of bytes `a` and input `b` as floats: minus zero points, scaled, plus a bias.
+
+    The scale and zero point of a are single numbers; those of b are inputs, single or per column.
+    """
+    columns = call.shape(b)[-1] if call.type(b).rank > 1 else None
+    b_zero = (
+        per_axis(call, zeros[1], columns) if call.given(zeros[1])
+        else call.number(0, call.type(b).dtype)
+    )  # fmt: skip
+    total = call.emit("matmul_integer", a, call.input(b), zeros[0], b_zero)
+    scale = call.emit("mul", scales[0], per_axis(call, scales[1], columns))
+    scale = call.as_type(scale, float32)
+    made = call.emit("mul", call.emit("cast", total, to=float32), scale)
+    if call.given(bias):
+        made = call.emit("add", made, call.as_type(call.input(bias), float32))
+    return call.as_type(made, to)
+
+
+def dynamic_product(call: OnnxNode) -> Result:
+    """Inputs A, B, b_scale, b_zero_point, bias."""
+    a, scale, zero = dynamic_bytes(call, call.input(0))
+    return scaled_product(call, a, 1, (zero, 3), (scale, 2), 4)
+
+
+def product_to_float(call: OnnxNode) -> Result:
+    """Inputs A, B, a_scale, b_scale, a_zero_point, b_zero_point, bias."""
+    zero = zero_point(call, 4, call.type(0).dtype)
+    scale = single_number(call, 2)
+    return scaled_product(call, call.input(0), 1, (zero, 5), (scale, 3), 6, call.type(2).dtype)
+
+
+def gemm(call: OnnxNode) -> Result:
+    """Inputs A, B with scales and zero points, C as sums; then scale and zero point of the result.
+
+    Without the last two the result is float32.
+    """
+    if call.type(0).rank != 2 or call.type(3).rank != 2:
+        raise Unsupported(f"{call.type(0)} and {call.type(3)}, expected matrices")
+    a, b = call.input(0), call.input(3)
+    a = call.emit("transpose", a, perm=(1, 0)) if call.attribute("transA") else a
+    b = call.emit("transpose", b, perm=(1, 0)) if call.attribute("transB") else b
+    columns = call.kind(b).shape[1]
+    zeros = (zero_point(call, 2, call.type(0).dtype), per_axis(call, 5, columns))
+    total = call.emit("matmul_integer", a, b, *zeros)
+    if call.given(6):
+        total = call.emit("add", total, call.input(6))
+    scale = call.emit("mul", single_number(call, 1), per_axis(call, 4, columns))
+    if call.attribute("alpha") != 1:
+        scale = call.emit("mul", scale, call.number(call.attribute("alpha"), float32))
+    if not call.given(7):
+        return call.emit("mul", call.emit("cast", total, to=float32), scale)
+    scale = call.emit("div", scale, single_number(call, 7))
+    to = call.type(8).dtype if call.given(8) else call.type(0).dtype
+    return call.emit("requantize", total, scale, zero_point(call, 8, to), to=to)
+
+
+PRODUCT_ROWS: dict[str, Row] = {
+    "DynamicQuantizeMatMul": row(
+        dynamic_product, "A B b_scale b_zero_point? bias? -> Y", types=("float",)),
+    "MatMulIntegerToFloat": row(
+        product_to_float, "A B a_scale b_scale a_zero_point? b_zero_point? bias? -> Y",
+        types=INTEGERS),
+    "QGemm": row(
+        gemm, "A a_scale a_zero_point B b_scale b_zero_point C? y_scale? y_zero_point? -> Y",
+        types=INTEGERS, transA=0, transB=0, alpha=1.0),
+}  # fmt: skip
 
 
 def apply_channels_first(call: OnnxNode, value: str, made: Callable[[str], str]) -> str:
@@ -198,4 +309,48 @@ ROWS: dict[str, Row] = {
         "condition X x_scale x_zero_point Y y_scale y_zero_point z_scale z_zero_point -> Z",
         types=("bool",)),
     "QuantizeLinear": row(quantize, "x y_scale y_zero_point? -> y", axis=int),
+}  # fmt: skip
+
+
+def dynamic_lstm(call: OnnxNode) -> list[Result]:
+    """The standard's LSTM with dynamically quantised input and states.
+
+    Weights are [directions, input, 4 * hidden], scales and zero points one per direction or one per
+    direction and column.
+    """
+    x, x_scale, x_zero = dynamic_bytes(call, call.input(0))
+    w_scale, w_zero, r_scale, r_zero = (_columns(call, number) for number in range(8, 12))
+
+    def first(call: OnnxNode, direction: int) -> list[str]:
+        w, scale, zero = (_at(call, name, direction) for name in (call.input(1), w_scale, w_zero))
+        sums = call.emit("cast", call.emit("matmul_integer", x, w, x_zero, zero), to=float32)
+        gates = call.emit("mul", sums, call.emit("mul", x_scale, scale))
+        return [gates, call.input(2), r_scale, r_zero]
+
+    return recurrent("lstm", first, dynamic=True)(call)
+
+
+def _columns(call: OnnxNode, number: int) -> str:
+    """A scale or zero point for each direction and column."""
+    name, weights = call.input(number), call.shape(1)
+    if call.type(number).rank == 1:
+        name = call.emit("unsqueeze", name, axes=(1,))
+    return call.emit("expand", name, shape=(weights[0], weights[2]))
+
+
+def _at(call: OnnxNode, name: str, direction: int) -> str:
+    """The part of a tensor for a direction."""
+    kind = call.kind(name)
+    part = call.emit("slice", name, starts=(direction,), ends=(direction + 1,), axes=(0,))
+    return call.emit("reshape", part, shape=kind.shape[1:])
+
+
+RECURRENT_ROWS: dict[str, Row] = {
+    "DynamicQuantizeLSTM": row(
+        dynamic_lstm,
+        "X W R B? sequence_lens? initial_h? initial_c? P? W_scale W_zero_point R_scale"
+        " R_zero_point -> Y? Y_h? Y_c?",
+        types=("float",),
+        activations=(str,), activation_alpha=(float,), activation_beta=(float,), clip=float,
+        direction="forward", hidden_size=int, input_forget=0),
 }  # fmt: skip

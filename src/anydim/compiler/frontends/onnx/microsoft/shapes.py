@@ -9,7 +9,7 @@ from typing import Any
 from anydim.compiler.frontends.data_sized import unique
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.microsoft.record import FLOATS, Required, Row, row
-from anydim.compiler.frontends.onnx.operators import resize, sampling
+from anydim.compiler.frontends.onnx.operators import resize
 from anydim.compiler.frontends.onnx.operators import shapes as standard
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.compiler.frontends.onnx.operators.table import gather_nd, same
@@ -123,7 +123,7 @@ ROWS: dict[str, Row] = {
         kernel_shape=(int,), output_padding=(int,), strides=(int,)),
     "ExpandDims": row(expand_dims, "X axis -> Y", types=_ANY),
     "GatherND": row(gather_nd, "data indices -> output", types=_ANY),
-    "GridSample": row(sampling.grid_sample, "X Grid -> Y", align_corners=0, mode="bilinear",
+    "GridSample": row(resize.grid_sample, "X Grid -> Y", align_corners=0, mode="bilinear",
                       padding_mode="zeros"),
     "Inverse": row(same("inverse", 1), "X -> Y", types=FLOATS[:3]),
     "Irfft": row(real_transform(True), "X -> Y", signal_ndim=Required(int), **_TRANSFORM,

@@ -18,9 +18,7 @@ from anydim.compiler.frontends.onnx.microsoft import (
     images,
     norms,
     positions,
-    products,
     quantised,
-    recurrent,
     shapes,
     transformers,
 )
@@ -31,7 +29,8 @@ DOMAIN = "com.microsoft"
 
 _FAMILIES: tuple[Mapping[str, Row], ...] = (
     attention.ROWS, blocks.ROWS, elements.ROWS, fused.ROWS, grouped.ROWS, images.ROWS, norms.ROWS,
-    positions.ROWS, products.ROWS, quantised.ROWS, recurrent.ROWS, shapes.ROWS, transformers.ROWS,
+    positions.ROWS, quantised.PRODUCT_ROWS, quantised.ROWS, quantised.RECURRENT_ROWS, shapes.ROWS,
+    transformers.ROWS,
 )  # fmt: skip
 
 ROWS: dict[tuple[str, str], Row] = {

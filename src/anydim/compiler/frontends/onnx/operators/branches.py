@@ -36,7 +36,7 @@ def if_(call: OnnxNode) -> Sequence[Result]:
     """If: a constant condition selects at import, and the other branch is not imported.
 
     Raises Unlike if the branches have results of different ranks or types; the nodes after the If
-    are then moved into both branches (`graphs/moved_nodes.py`). If they are impossible after one
+    are then moved into both branches (`graphs/cases.py`). If they are impossible after one
     branch, and sizes select it, a guard rejects such sizes.
     """
     known = call.emitter.known.get(call.input(0))

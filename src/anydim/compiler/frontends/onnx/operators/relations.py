@@ -21,7 +21,7 @@ class Unlike(Unsupported):
     """A node whose results differ from case to case: in their ranks, types or lengths.
 
     `relation` between sizes decides the case, if there is one; `results` are the positions of the
-    differing results. The nodes after it are compiled for each case (`graphs/moved_nodes.py`).
+    differing results. The nodes after it are compiled for each case (`graphs/cases.py`).
     Vectors of different lengths are one value, but nodes that use them as shapes have different
     ranks.
     """

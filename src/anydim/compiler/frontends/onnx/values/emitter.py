@@ -17,8 +17,13 @@ from anydim.base.dtypes import DType
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.values.bindings import Known
-from anydim.compiler.frontends.onnx.values.contents import known_results
-from anydim.compiler.frontends.onnx.values.integer_sizes import Assumed, Assuming, Fitted, Undecided
+from anydim.compiler.frontends.onnx.values.size_folding import (
+    Assumed,
+    Assuming,
+    Fitted,
+    Undecided,
+    known_results,
+)
 from anydim.compiler.graph.nodes import Constant, Graph, Node
 from anydim.compiler.graph.operator import operator
 from anydim.compiler.graph.regions import REGION, SIZES, Region, Sizes

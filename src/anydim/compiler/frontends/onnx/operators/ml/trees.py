@@ -14,19 +14,19 @@ from anydim.base.dtypes import DType, float16, float32, float64
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported
 from anydim.compiler.frontends.onnx.operators.call import OnnxNode, Result
-from anydim.compiler.frontends.onnx.operators.ml.comparisons import (
-    MEMBER,
-    MODES,
-    as_less_equal,
-    sets_of,
-)
-from anydim.compiler.frontends.onnx.operators.ml.scores import (
+from anydim.compiler.frontends.onnx.operators.ml.linear import (
     Labels,
     select_labels,
     transform_scores,
     tree_scores,
 )
-from anydim.compiler.frontends.onnx.operators.ml.slots import slots_of
+from anydim.compiler.frontends.onnx.operators.ml.tree_tables import (
+    MEMBER,
+    MODES,
+    as_less_equal,
+    sets_of,
+    slots_of,
+)
 from anydim.compiler.kernels.routines.trees import TABLES
 
 _JOINS = {"AVERAGE": "sum", "SUM": "sum", "MIN": "min", "MAX": "max"}
