@@ -1,6 +1,6 @@
 """The table of onnxruntime's operators: a row for each, by domain and name.
 
-Each file of the folder has the rows of its family in `ROWS`, by their names in com.microsoft.
+The files of the folder have the rows of their families, by their names in com.microsoft.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ from anydim.compiler.frontends.onnx.microsoft import (
     grouped,
     images,
     norms,
-    positions,
     quantised,
     shapes,
-    transformers,
 )
 from anydim.compiler.frontends.onnx.microsoft.record import Row, schema_of
 from anydim.compiler.frontends.onnx.operators.table import Build
@@ -28,9 +26,9 @@ from anydim.compiler.frontends.onnx.operators.table import Build
 DOMAIN = "com.microsoft"
 
 _FAMILIES: tuple[Mapping[str, Row], ...] = (
-    attention.ROWS, blocks.ROWS, elements.ROWS, fused.ROWS, grouped.ROWS, images.ROWS, norms.ROWS,
-    positions.ROWS, quantised.PRODUCT_ROWS, quantised.ROWS, quantised.RECURRENT_ROWS, shapes.ROWS,
-    transformers.ROWS,
+    attention.ROWS, attention.POSITION_ROWS, blocks.ROWS, elements.ROWS, fused.ROWS, grouped.ROWS,
+    images.ROWS, norms.ROWS, quantised.ROWS, quantised.PRODUCT_ROWS, quantised.RECURRENT_ROWS,
+    quantised.TRANSFORMER_ROWS, shapes.ROWS,
 )  # fmt: skip
 
 ROWS: dict[tuple[str, str], Row] = {
