@@ -195,10 +195,13 @@ def input_values(
 ) -> list[Any]:
     """Return the values of an item by input; None for `optional` ones that it does not have."""
     if type(given) is dict or isinstance(given, Mapping):  # the first is fast
-        count = len(names) + sum(map(given.__contains__, optional))
+        count = len(names)
+        if optional:
+            count += sum(map(given.__contains__, optional))
         if len(given) != count or not all(map(given.__contains__, names)):
             raise _wrong_names(given, model, names, optional)
-        return [given[name] for name in names] + [given.get(name) for name in optional]
+        found = [given[name] for name in names]
+        return found + [given.get(name) for name in optional] if optional else found
     values = list(given) if isinstance(given, tuple) else [given]
     if len(values) != len(names):
         noun = "input" if len(names) == 1 else "inputs"

@@ -40,16 +40,15 @@ class _Content:
     `bytes` those of the rows, which are kept whole.
     """
 
-    __slots__ = ("bytes", "given", "lengths", "others", "rows", "shared", "single", "wanted")
+    lengths: Mapping[str, Sequence[int]] = _NONE
+    others: Mapping[str, int] = _NONE
+    given: Mapping[str, int] = _NONE
+    bytes = 0
+    single = False
+    wanted: tuple[str, ...] = ()
 
     def __init__(self, rows: dict[str, Rows], shared: dict[str, numpy.ndarray]) -> None:
         self.rows, self.shared = rows, shared
-        self.lengths: Mapping[str, Sequence[int]] = _NONE
-        self.others: Mapping[str, int] = _NONE
-        self.given: Mapping[str, int] = _NONE
-        self.bytes = 0
-        self.single = False
-        self.wanted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,8 @@ class RaggedForm:
         if content.single and False in singles:
             raise InputError(f"{self.name}: inputs have the axis of rows, others do not",
                              "give all inputs of a request with it")  # fmt: skip
-        self._unpad(content)
+        if self.mask_names:
+            self._unpad(content)
         content.wanted = self._wanted(outputs)
         return self._item(content)
 

@@ -78,8 +78,7 @@ class RaggedMapper(Windows):
 
     def _run(self, given: list[Any], first: int, job: Job) -> Iterator[GroupResults]:
         with collector_paused():  # many objects, no cycles
-            wraps = {number: _wrap_of(each) for number, each in enumerate(given)}
-            wraps = {number: wrap for number, wrap in wraps.items() if wrap is not None}
+            wraps = {n: wrap for n, each in enumerate(given) if (wrap := _wrap_of(each))}
             items = self._read(given, first, job.layout)
             given.clear()
             groups = list(self._groups(items, first, job.limit))

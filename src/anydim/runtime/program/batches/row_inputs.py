@@ -38,7 +38,7 @@ class RowInput:
     def read_row(self, value: Any, model: str) -> tuple[numpy.ndarray, bool]:
         """Returns the array of a row, and whether it came without the batch axis."""
         if type(value) is numpy.ndarray and value.dtype == self.dtype:
-            if value.ndim == self.row.rank:
+            if value.ndim == len(self.row.shape):  # `rank` takes a tenth of a microsecond more
                 return value, True
         if self.dtype is None:
             value = as_array(value, f"input '{self.row.name}' of {model}")
