@@ -1,4 +1,4 @@
-"""Many texts of different lengths: `model.map` beside batches of fixed sizes, anydim's and a peer's.
+"""Many texts of different lengths: `model.map` beside anydim's and a peer's fixed batch sizes.
 
     python -m bench.map                     # 5,000 texts, one thread: most of an hour
     python -m bench.map --count 400         # fewer texts

@@ -108,7 +108,7 @@ def drawn(box: Box, guards: Sequence[Guard]) -> list[dict[str, int]]:
 
 
 def many() -> float:
-    """Seconds of planning a thousand values of different sizes, two dims open: the median of five."""
+    """Seconds of planning a thousand values of different sizes: the median of five."""
     n, m = (as_size(Dim(name).size) for name in "nm")
     kinds = (
         64 * n, 256 * n * m, 64 * ((n + 15) // 16), 64 * ((m + 15) // 16), 64 * n + 128, 640 * m,
