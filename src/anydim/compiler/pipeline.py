@@ -44,7 +44,7 @@ from anydim.compiler.passes.layouts import Layouts
 from anydim.compiler.passes.link import Link, Linked
 from anydim.compiler.passes.loop_nodes import Recur
 from anydim.compiler.passes.lower import Lower
-from anydim.compiler.passes.opaque_launches import Opaque, guarded
+from anydim.compiler.passes.opaque_launches import Opaque, add_guards
 from anydim.compiler.passes.options import PLAIN, KernelOptions, given_options, known_precision
 from anydim.compiler.passes.pad import Pad, known_pads
 from anydim.compiler.passes.program_form import PLAIN_FORM, Form
@@ -52,7 +52,7 @@ from anydim.compiler.passes.results import Results
 from anydim.compiler.passes.scales import Scales
 from anydim.compiler.passes.schedule import Alias, Schedule, Scheduled, unmet
 from anydim.compiler.passes.segment import Cut, Part, Segment, cut_text, devices_of, straight
-from anydim.compiler.passes.setups import joined
+from anydim.compiler.passes.setups import join_setup
 from anydim.compiler.passes.simplify import Simplify
 from anydim.compiler.passes.sizes_once import SizesOnce
 from anydim.compiler.passes.split_reduction import Pieces
@@ -290,7 +290,7 @@ def run_pipeline(
             limit.check(lowered.made.program)
         others = (background, on.devices, taken)
         built = work.timed("native", lambda: build(lowered.made, code, *others))
-    work.watch.done(work.seconds)
+    work.watch.print_times(work.seconds)
     report = work.report(lowered, built)
 
     def again(other: Target, cores: int = threads) -> Lowered:
@@ -373,7 +373,7 @@ def _lowered(
     work.stage("segment", partial(cut_text, cuts))
     every = [part for cut in cuts for part in cut.parts]
     parts = [part for part in every if part.device not in on.engines]
-    fused = [guarded(part.graph) if part.opaque else part.graph for part in parts]
+    fused = [add_guards(part.graph) if part.opaque else part.graph for part in parts]
     targets = {part.device: on(part) for part in parts}
     found = list(about)
     for entry in PASSES:
@@ -481,7 +481,7 @@ def _assembled(
             before.append((graph, items))
             continue
         for each in before:
-            graph, items = joined(*each, graph, items)
+            graph, items = join_setup(*each, graph, items)
         outer = graph.replace(types={**graph.types, **_named_types(part.graph)})
         sources = tuple(node.source for node in part.graph.nodes)
         workers = on.devices[part.device].device.workers if part.device else threads
@@ -496,7 +496,7 @@ def _assembled(
         delegate = import_module("anydim.compiler.passes.delegate_step").Delegate(store)
         for part in given:
             step = delegate.run(part.device, part.graph)
-            linked[id(part)] = Linked(step, guarded(part.graph).guards)
+            linked[id(part)] = Linked(step, add_guards(part.graph).guards)
     program = Link(store, threads).run(cuts, linked)
     return Assembled(program, store.kernels, store.arrays, store.packings)
 

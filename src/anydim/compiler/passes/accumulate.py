@@ -14,7 +14,7 @@ from dataclasses import replace
 from anydim.base.dtypes import bfloat16, float16, float32
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Graph
-from anydim.compiler.passes.flow import Line, pack, unpack, unused
+from anydim.compiler.passes.flow import Line, pack, unique_name, unpack
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -66,7 +66,7 @@ class Accumulate:
         body = Apply("mul", tuple(factors))
         if types[line.target].dtype == float32:
             return [*lines, Line(statement.with_body(body), line.source)]
-        total = unused(f"{line.target}/wide", types)
+        total = unique_name(f"{line.target}/wide", types)
         types[total] = TensorType(float32, types[line.target].shape)
         lines.append(Line(replace(statement, target=total, body=body), line.source))
         indices = tuple(Index(axis.name) for axis in statement.axes)
@@ -112,7 +112,7 @@ def _read_wide(
 def _convert_tensor(name: str, types: dict[str, TensorType]) -> Statement:
     """The statement that converts a tensor to float32."""
     kind = types[name]
-    target = unused(f"{name}/wide", types)
+    target = unique_name(f"{name}/wide", types)
     types[target] = TensorType(float32, kind.shape)
     axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(kind.shape))
     read = Read(name, tuple(Index(axis.name) for axis in axes))

@@ -144,7 +144,7 @@ class Stacker:
         ratios = (heights.max(0, initial=0) + _SMALL) / (problem.lower_bound + _SMALL)
         return Stacked(order, offsets, ratios, marks)
 
-    def moved(self, stack: Stacked, value: int, position: int) -> Stacked:
+    def move(self, stack: Stacked, value: int, position: int) -> Stacked:
         """The order with one value moved to `position`, counted without the value itself."""
         before = stack.order.index(value)
         order = stack.order[:before] + stack.order[before + 1 :]
@@ -189,7 +189,7 @@ def _improve_order(stacker: Stacker, stack: Stacked, limit: int) -> Stacked:
         chain = _chain(stacker.problem, stack, sample)
         value = chance.choice(chain)
         position = chance.choices(_MOVES, _WEIGHTS)[0](stacker.problem, stack, chain, value, chance)
-        other = stacker.moved(stack, value, position)
+        other = stacker.move(stack, value, position)
         if other.score <= stack.score:
             stack = other
     return stack

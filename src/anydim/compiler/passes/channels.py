@@ -21,7 +21,7 @@ import numpy
 
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Constant, Graph
-from anydim.compiler.passes.flow import Line, group_of, live, pack, unpack, unused
+from anydim.compiler.passes.flow import Line, group_of, live, pack, unique_name, unpack
 from anydim.compiler.passes.options import EXACT
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Statement, TensorType
@@ -173,7 +173,7 @@ class _Work:
         return Read(name, (Index(found.axis.name),))
 
     def _add_constant(self, name: str, constant: Constant) -> str:
-        name = unused(name, self.types)
+        name = unique_name(name, self.types)
         self.constants[name] = constant
         self.types[name] = constant.type
         return name

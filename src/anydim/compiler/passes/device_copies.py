@@ -19,7 +19,7 @@ from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.compiler.passes.device_uses import HOST, Uses
-from anydim.compiler.passes.flow import unused
+from anydim.compiler.passes.flow import unique_name
 from anydim.runtime.program.region import (
     BranchStep,
     CallStep,
@@ -63,7 +63,7 @@ class _Work:
         """The number of the region with its inputs and results on these devices."""
         key = (number, inputs, results)
         if key not in self.numbers:
-            made = _Region(self, number, results).written(inputs)
+            made = _Region(self, number, results).with_copies(inputs)
             self.numbers[key] = len(self.made)
             self.made.append(made)
         return self.numbers[key]
@@ -84,7 +84,7 @@ class _Region:
         self.constants: dict[str, str] = {}
         self.steps: list[Step] = []
 
-    def written(self, inputs: DevicesOf) -> Region:
+    def with_copies(self, inputs: DevicesOf) -> Region:
         """The region with copies, given the devices of its inputs."""
         region = self.region
         taken = [
@@ -112,7 +112,7 @@ class _Region:
     def name(self, value: str, device: str) -> str:
         """The name of a value on a device."""
         if (value, device) not in self.names:
-            name = unused(f"{value}@{device}", self.taken) if device else value
+            name = unique_name(f"{value}@{device}", self.taken) if device else value
             self.taken.add(name)
             self.names[value, device] = name
             self.values[name] = replace(self.region.values[value], name=name)
@@ -190,7 +190,7 @@ class _Region:
 
     def call(self, step: CallStep) -> Step:
         results = self.work.uses.results(self.number, step)
-        inputs = self.held((step.region,), step.given, results)
+        inputs = self.operand_devices((step.region,), step.given, results)
         return replace(
             step,
             region=self.work.region(step.region, inputs, results),
@@ -201,7 +201,7 @@ class _Region:
     def branch(self, step: BranchStep) -> Step:
         results = self.work.uses.results(self.number, step)
         arms = (step.then, step.otherwise)
-        inputs = self.held(arms, step.given, results)
+        inputs = self.operand_devices(arms, step.given, results)
         condition = step.condition
         if isinstance(condition, str):
             condition = self.on(condition, HOST)
@@ -212,7 +212,7 @@ class _Region:
             makes=self.makes(step, results),
         )  # fmt: skip
 
-    def held(
+    def operand_devices(
         self, regions: Sequence[int], given: Sequence[str], results: tuple[str, ...]
     ) -> DevicesOf:
         """The devices of the operands of regions of which one runs."""

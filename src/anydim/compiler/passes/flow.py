@@ -94,7 +94,7 @@ def with_nodes(graph: Graph, nodes: tuple[Node, ...], types: Mapping[str, Tensor
     )
 
 
-def unused(name: str, taken: Container[str]) -> str:
+def unique_name(name: str, taken: Container[str]) -> str:
     """`name`, with primes appended until it is unique."""
     while name in taken:
         name += "'"

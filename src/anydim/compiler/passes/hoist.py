@@ -14,7 +14,7 @@ from dataclasses import field
 from anydim.base.records import dataclass
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.matmul.register_tile import tile_of
-from anydim.compiler.passes.flow import is_product, read_of, unused
+from anydim.compiler.passes.flow import is_product, read_of, unique_name
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -64,7 +64,7 @@ class Hoist:
         return replace_writes(body, lambda step: self._read_panels(step, written, counter))
 
     def _tensor(self, stem: str, kind: TensorType) -> str:
-        name = unused(stem, self.types)
+        name = unique_name(stem, self.types)
         self.types[name] = kind
         return name
 
@@ -85,7 +85,7 @@ class Hoist:
         indices: tuple[Expr, ...] = own
         if counter in sizes_of(step.body):
             taken = {axis.name for axis in (*step.axes, *step.reduced)}
-            iteration = unused(_ITERATION, taken)
+            iteration = unique_name(_ITERATION, taken)
             at = _index_of(step.body, counter, trips)
             body = _over_all(step.body, counter, at, iteration)
             first = 1 if self._is_transposed(body, iteration, axes) else 0
@@ -118,7 +118,7 @@ class Hoist:
         dtype = self.types[step.target].dtype
         width = tile_of(self.machine, dtype).lanes
         panels = self._panel_tensor(matrix, column, row, width)
-        panel, lane = (unused(name, {a.name for a in step.axes}) for name in ("panel", "lane"))
+        panel, lane = (unique_name(name, {a.name for a in step.axes}) for name in ("panel", "lane"))
         count = ceil_div(column.extent, width)
         rows = step.axes[:-1]
         axes = (*rows, Axis(panel, count), Axis(lane, as_size(width)))

@@ -22,7 +22,7 @@ import numpy
 from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Constant, Graph, Node
-from anydim.compiler.passes.flow import fused_node, unused, with_nodes
+from anydim.compiler.passes.flow import fused_node, unique_name, with_nodes
 from anydim.lang.tree import (
     Apply,
     Cast,
@@ -120,7 +120,7 @@ class _Made:
         self.nodes[number] = fused_node(group, node.source)
 
     def _constant(self, node: Node, array: numpy.ndarray) -> str:
-        name = unused(f"{node.outputs[0]}/numbers", self.types)
+        name = unique_name(f"{node.outputs[0]}/numbers", self.types)
         constant = Constant(array)
         self.types[name], self.constants[name] = constant.type, constant
         return name

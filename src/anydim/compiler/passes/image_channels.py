@@ -118,12 +118,12 @@ def _forms(read: Read, statement: Statement, graph: Graph) -> Iterator[tuple[int
         return
     shape = graph.types[read.tensor].shape
     for dim in range(len(shape) - 1):
-        found = parted(read, shape, dim, statement, graph.box)
+        found = split_offset(read, shape, dim, statement, graph.box)
         if found is not None:
             yield dim, found[1]
 
 
-def parted(
+def split_offset(
     read: Read, shape: tuple[Size, ...], dimension: int, statement: Statement, box: Box
 ) -> tuple[Affine, Affine, Affine] | None:
     """Split the offset of a flat read into indices before, of and after `dimension`.

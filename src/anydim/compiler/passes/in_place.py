@@ -34,11 +34,11 @@ def in_place(
     """
     first: dict[str, int] = {}
     last: dict[str, int] = {}
-    for number, item in numbered(launches):
+    for number, item in number_launches(launches):
         for value in map(root, (*item.reads, *item.writes)):
             first.setdefault(value, number)
             last[value] = number
-    for number, item in numbered(launches):
+    for number, item in number_launches(launches):
         operands = [root(value) for value in item.reads]
         for result, operand in item.launch.in_place:
             made, read = root(item.values[result]), root(item.values[operand])
@@ -51,7 +51,7 @@ def in_place(
             yield made, read
 
 
-def numbered(launches: Sequence[Scheduled]) -> Iterator[tuple[int, Scheduled]]:
+def number_launches(launches: Sequence[Scheduled]) -> Iterator[tuple[int, Scheduled]]:
     """Launches with numbers in order; launches of one group share a number."""
     number = 0
     for item in launches:
@@ -69,10 +69,10 @@ def updates(
     where the kernel allows it; earlier launches do not touch the result.
     """
     used: dict[str, list[int]] = {}
-    for number, item in numbered(launches):
+    for number, item in number_launches(launches):
         for value in map(root, (*item.reads, *item.writes)):
             used.setdefault(value, []).append(number)
-    for number, item in numbered(launches):
+    for number, item in number_launches(launches):
         for result, operand in item.launch.in_place:
             made, read = root(item.values[result]), root(item.values[operand])
             if made not in results or read not in inputs or bytes_of(made) != bytes_of(read):

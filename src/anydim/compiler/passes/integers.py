@@ -18,9 +18,9 @@ from anydim.base.dtypes import float32, int32
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.kernels.inference import dtype_of, free_axes
-from anydim.compiler.passes.flow import Line, live, pack, unpack, unused
+from anydim.compiler.passes.flow import Line, live, pack, unique_name, unpack
 from anydim.compiler.passes.requantise import counted_in_steps
-from anydim.compiler.passes.rules import simplified
+from anydim.compiler.passes.rules import simplify_expression
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import body_at, reads, rewrite
 from anydim.lang.tree.bounds_checks import has_checks
@@ -62,7 +62,7 @@ def _split(
 ) -> list[Line]:
     """The line unchanged, or an integer sum and the statement that scales it."""
     statement = line.statement
-    body = simplified(statement.body)
+    body = simplify_expression(statement.body)
     if statement.combine != "add" or types[line.target].dtype != float32:
         return [line]
     if not (isinstance(body, Apply) and body.function == "mul"):
@@ -72,7 +72,7 @@ def _split(
     left, right = factors
     if left is None or right is None or not _fits(statement, left, right, box):
         return [line]
-    target = unused(f"{line.target}/integers", types)
+    target = unique_name(f"{line.target}/integers", types)
     types[target] = TensorType(int32, types[line.target].shape)
     total = replace(statement, target=target, body=Apply("mul", (left.whole, right.whole)))
     indices = tuple(Index(axis.name) for axis in statement.axes)
@@ -88,7 +88,7 @@ def _fits(statement: Statement, left: Scaled, right: Scaled, box: Box) -> bool:
     return prove(count * left.largest * right.largest, "<=", _MAX, box) is Truth.PROVED
 
 
-def dequantised(
+def find_dequantisation(
     expr: Expr, bodies: dict[str, Statement], types: dict[str, TensorType]
 ) -> Scaled | None:
     """A factor as an integer times a scale, which may vary along any axis; else None."""
@@ -124,7 +124,7 @@ def _value_at(read: Read, producer: Statement, types: dict[str, TensorType]) -> 
 
     With a default of 0, an out-of-bounds read is a read of the zero point.
     """
-    body = body_at(producer.with_body(simplified(producer.body)), read.indices)
+    body = body_at(producer.with_body(simplify_expression(producer.body)), read.indices)
     if read.default is None:
         return body
     if not (isinstance(read.default, Literal) and read.default.value == 0):

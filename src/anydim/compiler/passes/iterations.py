@@ -20,7 +20,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.graph import regions
 from anydim.compiler.graph.nodes import Constant, Graph, Node
 from anydim.compiler.kernels.launch import Machine
-from anydim.compiler.passes.flow import fused_node, group_of, unused
+from anydim.compiler.passes.flow import fused_node, group_of, unique_name
 from anydim.compiler.passes.hoist import Hoist
 from anydim.lang.tree import (
     Apply,
@@ -52,7 +52,7 @@ class Unsuitable(Exception):
     """Steps that cannot become nodes; one kernel runs all of them."""
 
 
-def expanded(
+def expand_node(
     node: Node, group: Group, graph: Graph, types: dict[str, TensorType], machine: Machine
 ) -> list[Node]:
     """Expand `node` to equivalent nodes; adds the types of their values to `types`.
@@ -60,7 +60,7 @@ def expanded(
     Raises Unsuitable.
     """
     all_tensors = (*group.inputs, *group.outputs, *group.temporaries)
-    names = {tensor.name: unused(tensor.name, types) for tensor in all_tensors}
+    names = {tensor.name: unique_name(tensor.name, types) for tensor in all_tensors}
     tensors = {names[tensor.name]: tensor.type for tensor in all_tensors}
     given = zip(group.inputs, node.given)
     transposed = frozenset(
@@ -98,7 +98,7 @@ class _Work:
     def fresh(self, stem: str, kind: TensorType) -> str:
         """Name a new value of type `kind`."""
         taken = self.types.keys() | self.tensors.keys()
-        name = unused(f"{self.origin.outputs[0]}/{stem}", taken)
+        name = unique_name(f"{self.origin.outputs[0]}/{stem}", taken)
         self.types[name] = kind
         return name
 
@@ -326,7 +326,7 @@ class _Scope:
         trips = ceil_div(span, abs(step.step))
         if prove(trips, ">=", 0, self.box) is not Truth.PROVED:
             trips = maximum(trips, 0)
-        counter = unused(step.variable, self.box.names)
+        counter = unique_name(step.variable, self.box.names)
         value = start + Size.symbol(counter) * step.step
         body = rename_steps(step.body, {}, {step.variable: value})
         stacks = self._stacks(body, counter)

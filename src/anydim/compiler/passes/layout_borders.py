@@ -14,7 +14,7 @@ from dataclasses import replace
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.kernels.inference import free_axes
-from anydim.compiler.passes.flow import Line, unused
+from anydim.compiler.passes.flow import Line, unique_name
 from anydim.compiler.passes.image_channels import ChannelDims, factors, slides
 from anydim.lang.tree import Axis, Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite
@@ -41,7 +41,7 @@ def with_copies(lines: Sequence[Line], graph: Graph, only: frozenset[str] | None
     types, copies = dict(graph.types), {}
     for border in _borders(lines, graph):
         if only is None or border in only:
-            copies[border] = unused(border, types)
+            copies[border] = unique_name(border, types)
             types[copies[border]] = types[border]
     made: list[Line] = []
     for line in lines:

@@ -47,7 +47,7 @@ class Part:
         return self.ratio < (_GAIN_OF_COPIES if self.copies else _GAIN)
 
 
-def weighed(
+def weigh_layouts(
     moved: ChannelDims, channels: ChannelDims, lines: Sequence[Line], graph: Graph,
     copies: Collection[str] = (),
 ) -> tuple[Part, ...]:  # fmt: skip

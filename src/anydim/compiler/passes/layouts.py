@@ -24,9 +24,9 @@ from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Constant, Graph
 from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.passes.flow import Line, pack, unpack
-from anydim.compiler.passes.image_channels import ChannelDims, channels_of, parted
+from anydim.compiler.passes.image_channels import ChannelDims, channels_of, split_offset
 from anydim.compiler.passes.layout_borders import Borders, with_copies
-from anydim.compiler.passes.layout_choice import report_lines, weighed
+from anydim.compiler.passes.layout_choice import report_lines, weigh_layouts
 from anydim.lang.tree import Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite, to_expr
 from anydim.sizes import Box, product
@@ -81,7 +81,7 @@ class Layouts:
         channels = borders.channels(channels_of(lines, graph))
         moved = _movable(channels, lines, graph)
         if self.choice == AUTO:
-            parts = weighed(moved, channels, lines, graph, frozenset(borders.copies.values()))
+            parts = weigh_layouts(moved, channels, lines, graph, frozenset(borders.copies.values()))
             last = (part.values for part in parts if part.goes_last)
             chosen = {name: at for held in last for name, at in held.items()}
             return chosen, report_lines(parts, len(lines))
@@ -167,7 +167,9 @@ def moved_offset(
     None if the offset does not split into that dimension, those before and those after.
     """
     found = (
-        None if read.default is not None else parted(read, kind.shape, dimension, statement, box)
+        None
+        if read.default is not None
+        else split_offset(read, kind.shape, dimension, statement, box)
     )
     if found is None:
         return None

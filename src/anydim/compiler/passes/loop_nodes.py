@@ -17,7 +17,7 @@ from anydim.compiler.graph.operator import OPERATORS, Operator
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.passes.constant_nodes import with_inner_constants, with_known
 from anydim.compiler.passes.flow import is_product, is_product_of_bytes
-from anydim.compiler.passes.iterations import Unsuitable, expanded
+from anydim.compiler.passes.iterations import Unsuitable, expand_node
 from anydim.lang.tree import Branch, Group, Loop, OrderedStep, Statement, Write
 from anydim.lang.tree.stepping import writes
 from anydim.sizes import merged_guards
@@ -40,7 +40,7 @@ class Recur:
                 nodes.append(node)
                 continue
             try:
-                made = expanded(node, group, graph, types, self.machine)
+                made = expand_node(node, group, graph, types, self.machine)
             except Unsuitable:
                 nodes.append(node)
                 continue

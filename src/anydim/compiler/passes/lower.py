@@ -14,7 +14,7 @@ from functools import partial
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import FUSED, Graph, Node
 from anydim.compiler.graph.operator import operator
-from anydim.compiler.passes.flow import Line, live, pack, unused
+from anydim.compiler.passes.flow import Line, live, pack, unique_name
 from anydim.lang.tree import Expr, Group, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import rewrite
 from anydim.lang.tree.bounds_checks import has_checks, renumber_checks
@@ -39,11 +39,11 @@ class Lower:
                 body = renumber_checks(statement.body, partial(_number, number))
                 body = rewrite(body, lambda expr: _literal(expr, literals))
                 lines.append(Line(statement.with_body(body), node.source))
-        lowered = replace(graph, guards=tuple(guards), box=pinned(graph.box, guards))
+        lowered = replace(graph, guards=tuple(guards), box=pin_dims(graph.box, guards))
         return pack(lowered, live(lines, graph.outputs), types)
 
 
-def pinned(box: Box, guards: Iterable[Guard]) -> Box:
+def pin_dims(box: Box, guards: Iterable[Guard]) -> Box:
     """The box with dims fixed to the number that a guard requires.
 
     Weights determine the channels of an input that a file leaves open; kernels need static ones.
@@ -75,7 +75,7 @@ def _use_graph_names(node: Node, group: Group, types: dict[str, TensorType]) -> 
     names.update(zip((tensor.name for tensor in group.inputs), node.given))
     names.update(zip((tensor.name for tensor in group.outputs), node.outputs))
     for tensor in group.temporaries:
-        name = unused(f"{node.outputs[0]}/{tensor.name}", types)
+        name = unique_name(f"{node.outputs[0]}/{tensor.name}", types)
         names[tensor.name] = name
         types[name] = tensor.type
 

@@ -14,7 +14,7 @@ from anydim.compiler.graph.nodes import FUSED, Graph, Node
 from anydim.compiler.graph.operator import operator
 from anydim.compiler.kernels.launch import STATUS_TENSOR, Launch, Machine
 from anydim.compiler.kernels.template import Template
-from anydim.compiler.passes.flow import fused_node, unused
+from anydim.compiler.passes.flow import fused_node, unique_name
 from anydim.compiler.passes.options import PLAIN, KernelOptions
 from anydim.compiler.passes.recipes import routine_recipes
 from anydim.compiler.passes.schedule import Alias, Schedule, Scheduled
@@ -23,7 +23,7 @@ from anydim.lang.tree.renaming import rename_steps
 from anydim.sizes import merged_guards
 
 
-def guarded(graph: Graph) -> Graph:
+def add_guards(graph: Graph) -> Graph:
     """The graph of operators with the guards of its nodes added."""
     guards = list(graph.guards)
     for node in graph.nodes:
@@ -59,7 +59,7 @@ class Opaque:
         values.update({f"y{number}": name for number, name in enumerate(node.outputs)})
         for tensor in steps.temporaries:
             tensors[tensor.name] = tensor
-            values[tensor.name] = unused(f"{node.outputs[0]}/{tensor.name}", graph.types)
+            values[tensor.name] = unique_name(f"{node.outputs[0]}/{tensor.name}", graph.types)
         inputs = {tensor.name for tensor in group.inputs}
         results = [graph.types[name] for name in node.outputs]
         recipes = routine_recipes(node, given, results, graph.box, self.machine, steps.launches)
@@ -88,7 +88,7 @@ def _as_comprehensions(graph: Graph, node: Node) -> Node:
     names = dict(zip((tensor.name for tensor in group.inputs), node.given))
     names.update(zip((tensor.name for tensor in group.outputs), node.outputs))
     for tensor in group.temporaries:
-        names[tensor.name] = unused(f"{node.outputs[0]}/{tensor.name}", graph.types)
+        names[tensor.name] = unique_name(f"{node.outputs[0]}/{tensor.name}", graph.types)
 
     def renamed(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(Tensor(names[tensor.name], tensor.type) for tensor in tensors)

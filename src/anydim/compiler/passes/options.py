@@ -56,7 +56,7 @@ class KernelOptions:
     precision: str = EXACT
     pads: FrozenMapping[str, int | str] = field(default_factory=FrozenMapping)
 
-    def requested(self, results: Iterable[str]) -> tuple[str, str] | None:
+    def requested_schedule(self, results: Iterable[str]) -> tuple[str, str] | None:
         """The key and the text of the schedule for a kernel with these results."""
         for result in results:
             for name in (result, result.rsplit("/", 1)[-1]):

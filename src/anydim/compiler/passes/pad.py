@@ -21,7 +21,7 @@ from anydim.base.text import suggestion
 from anydim.compiler.graph.nodes import Graph, Node
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.template import Template, first_match
-from anydim.compiler.passes.flow import fused_node, group_of, unused, with_nodes
+from anydim.compiler.passes.flow import fused_node, group_of, unique_name, with_nodes
 from anydim.compiler.passes.pad_analysis import Padding
 from anydim.compiler.passes.pad_analysis import group_of as statements_of
 from anydim.compiler.passes.padded_addresses import joined_address
@@ -94,10 +94,10 @@ class _Writer:
         self.padding = padding
         self.types: dict[str, TensorType] = dict(padding.types)
         for name in padding.types:
-            self.types[name] = self._longer(name, padding.padded(name))
+            self.types[name] = self._longer(name, padding.padded_dimensions(name))
         self.copies: dict[str, str] = {}
         for name, dims in padding.copies.items():
-            copy = self.copies[name] = unused(f"{name}/padded", self.types)
+            copy = self.copies[name] = unique_name(f"{name}/padded", self.types)
             self.types[copy] = self._longer(name, dims)
 
     def node(self, number: int) -> Node:
@@ -137,7 +137,7 @@ class _Writer:
     def _read(self, number: int, statement: Statement, read: Read) -> Read:
         """Rewrite a read to the longer tensor or its copy."""
         padding, tensor = self.padding, read.tensor
-        dims: set[int] | frozenset[int] = padding.padded(tensor)
+        dims: set[int] | frozenset[int] = padding.padded_dimensions(tensor)
         if padding.missing(number, statement, read):
             dims, tensor = padding.copies[tensor], self.copies[tensor]
         if not read.flat or not dims:

@@ -63,7 +63,7 @@ class Padding:
 
     # ---- queries on values ---------------------------------------------------------------------
 
-    def padded(self, tensor: str) -> frozenset[int]:
+    def padded_dimensions(self, tensor: str) -> frozenset[int]:
         """The dimensions of a value that are padded."""
         number, statement = self._writer.get(tensor, (0, None))
         if statement is None:
@@ -87,7 +87,7 @@ class Padding:
                 d: index.name for d, index in enumerate(read.indices)
                 if isinstance(index, Index) and index.name in loops
             }  # fmt: skip
-        shape, have = self.types[read.tensor].shape, self.padded(read.tensor)
+        shape, have = self.types[read.tensor].shape, self.padded_dimensions(read.tensor)
         own = self._writer.get(read.tensor, (-1, None))[0] == number
         wanted = set()
         for d, loop in found.items():
@@ -142,7 +142,7 @@ class Padding:
         """Keep a value at its true size, in `dims` or all dimensions."""
         number, statement = self._writer.get(tensor, (0, None))
         if statement is not None:
-            chosen = self.padded(tensor) if dims is None else dims
+            chosen = self.padded_dimensions(tensor) if dims is None else dims
             self.drop(number, {statement.axes[d].name for d in chosen}, reason)
 
     def _reads(self) -> Iterator[tuple[int, Statement, Read]]:
@@ -154,7 +154,7 @@ class Padding:
 
     def _look(self, number: int, statement: Statement, read: Read) -> None:
         """Remove loops that one read forbids, and record the copies it needs."""
-        have = self.padded(read.tensor)
+        have = self.padded_dimensions(read.tensor)
         if read.default is not None:
             self._shorten(
                 read.tensor,
@@ -164,7 +164,7 @@ class Padding:
         wanted = self.missing(number, statement, read)
         if wanted:
             self.copies.setdefault(read.tensor, set()).update(wanted)
-        dims = self.copies[read.tensor] if wanted else self.padded(read.tensor)
+        dims = self.copies[read.tensor] if wanted else self.padded_dimensions(read.tensor)
         if read.flat and dims and self.parts(statement, read, dims) is None:
             self._shorten(read.tensor, "it is read with another shape")
             self.drop(number, _loops_of(read), _not_elementwise(read))

@@ -47,7 +47,7 @@ class Watch:
         else:
             _write(Path(self.dump).expanduser(), f"{number:02}-{name}.txt", shown)
 
-    def done(self, seconds: Mapping[str, float]) -> None:
+    def print_times(self, seconds: Mapping[str, float]) -> None:
         """Print the times of a finished compilation."""
         if not self.time:
             return

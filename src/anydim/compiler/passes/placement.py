@@ -22,9 +22,9 @@ from anydim.compiler.passes.device_placement.min_cut_choice import Device
 from anydim.compiler.passes.device_placement.rules import (
     HOST,
     all_nodes,
+    check_rules_match,
     known_rules,
-    unnamed,
-    unused,
+    unknown_devices,
 )
 from anydim.compiler.passes.device_placement.speeds import Speed
 from anydim.compiler.passes.device_placement.timed import Tell, Timing, Trial
@@ -63,8 +63,8 @@ class Placement:
         automatic = self.given == AUTOMATIC
         names = (*self.devices, *self.engines)
         rules = known_rules(None if automatic else self.given, names)
-        unused(rules, graph)
-        missing = unnamed(rules, graph, names)
+        check_rules_match(rules, graph)
+        missing = unknown_devices(rules, graph, names)
         if missing:
             raise unknown_device(graph.name, missing, tuple(self.devices))
         if self.given is None and any(node.device for node in all_nodes(graph)):

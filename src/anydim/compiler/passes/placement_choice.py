@@ -32,10 +32,10 @@ from anydim.compiler.passes.device_placement.trees import (
     Table,
     Tree,
     best_few,
-    compared,
-    found,
+    compare_times,
+    learn_tree,
     leaves,
-    renamed,
+    renumber_tree,
 )
 
 MEASURED = "lowest measured time"
@@ -112,8 +112,8 @@ class Choosing:
             return self._every.index(self._single) if len(few) > 1 else few[0]
         if any(found_dims & time.symbols for time in times):  # not yet known to guards
             features = features_of(graph, [self._takes[number] for number in few])
-            return renamed(found(estimates.of(few), features), few)
-        return compared(dict(zip(few, times)))
+            return renumber_tree(learn_tree(estimates.of(few), features), few)
+        return compare_times(dict(zip(few, times)))
 
     # ---- from times ----------------------------------------------------------------------------
 
@@ -147,16 +147,16 @@ class Choosing:
         """
         numbers, timed = measured.numbers, measured.table
         takes = [
-            self._takes[number].fitted(timed.points, seconds)
+            self._takes[number].fit(timed.points, seconds)
             for number, seconds in zip(numbers, timed.seconds)
         ]
         few = best_few(timed.seconds)
         fitting = [takes[number] for number in few]
-        tree = found(timed, features_of(self._graph, fitting))
+        tree = learn_tree(timed, features_of(self._graph, fitting))
         if len(self._graph.box.names) > 1 and len(timed.points) >= _ENOUGH:
-            other = renamed(compared(dict(enumerate(formulas(fitting)))), few)
-            tree = min((tree, other), key=lambda each: max(timed.lost(each).max(), WORTH))
-        return renamed(tree, numbers)
+            other = renumber_tree(compare_times(dict(enumerate(formulas(fitting)))), few)
+            tree = min((tree, other), key=lambda each: max(timed.slowdowns(each).max(), WORTH))
+        return renumber_tree(tree, numbers)
 
     def _best_single(self, measured: Measured | None) -> Placed:
         """The best single placement."""
@@ -175,7 +175,7 @@ class Choosing:
         if set(few) <= set(numbers):
             positions = {number: position for position, number in enumerate(numbers)}
             renaming = [positions.get(number, 0) for number in range(len(self._every))]
-            lost = timed.lost(renamed(self._by_estimates(few, estimates), renaming))
+            lost = timed.slowdowns(renumber_tree(self._by_estimates(few, estimates), renaming))
             if lost.max() > WORTH:
                 at = point_text(timed.points[int(lost.argmax())])
                 self._notes.append(f"estimates alone: up to {lost.max():.3g} times slower, {at}")

@@ -20,8 +20,8 @@ from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.kernels.inference import dtype_of, free_axes
-from anydim.compiler.passes.flow import Line, inputs_of, unused
-from anydim.compiler.passes.rules import simplified
+from anydim.compiler.passes.flow import Line, inputs_of, unique_name
+from anydim.compiler.passes.rules import simplify_expression
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Index, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import body_at, reads, rewrite
 from anydim.lang.tree.bounds_checks import has_checks
@@ -85,7 +85,7 @@ class _Work:
                 return None
             return Apply("round", (found,))
 
-        return rewrite(simplified(body), change)
+        return rewrite(simplify_expression(body), change)
 
     def _is_step(self, scale: Expr) -> bool:
         """Whether a divisor is a scalar constant large enough to divide constants by."""
@@ -99,7 +99,7 @@ class _Work:
     def constant(self, value: Expr, axes: Mapping[str, Axis]) -> Read:
         """Add a value for an expression of constants, along the axes it uses."""
         own = tuple(axis for name, axis in axes.items() if name in free_axes(value))
-        name = unused(self.stem, self.types)
+        name = unique_name(self.stem, self.types)
         self.types[name] = TensorType(float32, tuple(axis.extent for axis in own))
         self.made.append(Statement(name, own, value))
         return Read(name, tuple(Index(axis.name) for axis in own))
@@ -154,7 +154,7 @@ class _Steps:
             return None
         if has_checks(producer.body) or any(map(has_checks, read.indices)):
             return None
-        body = body_at(producer.with_body(simplified(producer.body)), read.indices)
+        body = body_at(producer.with_body(simplify_expression(producer.body)), read.indices)
         return self.of(body, depth + 1)
 
     def _is_constant(self, value: Expr) -> bool:

@@ -188,7 +188,7 @@ def _numpy(literal: Literal) -> Any:
     return None if literal.dtype is None else literal.dtype.numpy
 
 
-def simplified(expr: Expr, fast: bool = False) -> Expr:
+def simplify_expression(expr: Expr, fast: bool = False) -> Expr:
     """Apply rules bottom up until none matches, at most 8 times."""
     for _ in range(8):
         changed = rewrite(expr, lambda part: apply_rules(part, fast))

@@ -20,7 +20,7 @@ from dataclasses import replace
 from anydim.base.dtypes import float32, float64
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Graph
-from anydim.compiler.passes.flow import Line, inputs_of, is_product, live, pack, unpack, unused
+from anydim.compiler.passes.flow import Line, inputs_of, is_product, live, pack, unique_name, unpack
 from anydim.lang.tree import Apply, Expr, Index, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import body_at, rewrite
 from anydim.lang.tree.bounds_checks import has_checks
@@ -67,7 +67,7 @@ def _move_scales(
     body = rewrite(statement.body, change)
     if factor == 1.0 or not 1 / _LARGEST <= abs(factor) <= _LARGEST:
         return [line]
-    name = unused(f"{line.target} unscaled", types)
+    name = unique_name(f"{line.target} unscaled", types)
     types[name] = types[line.target]
     product = replace(statement, target=name, body=body)
     read = Read(name, tuple(Index(axis.name) for axis in statement.axes))

@@ -31,7 +31,7 @@ from anydim.compiler.passes.canonical_groups import (
     in_canonical_sizes,
     with_named_parts,
 )
-from anydim.compiler.passes.flow import unused
+from anydim.compiler.passes.flow import unique_name
 from anydim.compiler.passes.options import PLAIN, WHOLE, KernelOptions
 from anydim.compiler.passes.recipes import template_recipe
 from anydim.compiler.passes.view_forms import is_reshape
@@ -113,7 +113,7 @@ class Schedule:
             group, values, found = canonical(node.group)
             own = with_named_parts(in_canonical_sizes(group, graph.box))
             constants = frozenset(n for n, value in values.items() if value in graph.constants)
-            request = self.options.requested(node.outputs)
+            request = self.options.requested_schedule(node.outputs)
             key = (own.group, own.box, constants, "" if request is None else request[1])
             if key not in known:
                 made = self._launch(own.group, own.box, constants, node, request, values)
@@ -149,7 +149,9 @@ class Schedule:
         for made, tensors in template.before(own.group, schedule, own.box, self.machine):
             self.begun(made.kernel)
             text = template_recipe(made, own.group, own.box, self.machine, constants)
-            left = {t.name: unused(f"{node.outputs[0]}/{t.name}", graph.types) for t in tensors}
+            left = {
+                t.name: unique_name(f"{node.outputs[0]}/{t.name}", graph.types) for t in tensors
+            }
             outputs = (*map(own.tensor, tensors), *group.outputs)  # for names in reports
             yield Scheduled(
                 own.back(made), {**values, **left}, name, node.source,
@@ -223,7 +225,7 @@ def unmet(options: KernelOptions, scheduled: Iterable[Scheduled | Alias]) -> Non
     every = [item for item in scheduled if isinstance(item, Scheduled)]
     launches = [item for item in every if not item.goes_on]
     for name, text in options.schedules.items():
-        requests = (options.requested(item.writes) for item in launches)
+        requests = (options.requested_schedule(item.writes) for item in launches)
         met = [i.launch for i, r in zip(launches, requests) if r is not None and r[0] == name]
         if name == WHOLE:
             met = [launch for launch in met if _kind(launch.schedule) == _kind(text)]

@@ -15,8 +15,8 @@ import numpy
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Constant, Graph
 from anydim.compiler.kernels.launch import STATUS_TENSOR
-from anydim.compiler.passes.flow import unused
-from anydim.compiler.passes.in_place import numbered
+from anydim.compiler.passes.flow import unique_name
+from anydim.compiler.passes.in_place import number_launches
 from anydim.compiler.passes.schedule import Alias, Scheduled
 from anydim.runtime.program.segment import ALIGNMENT
 from anydim.sizes import Size, align_up, as_size
@@ -152,7 +152,7 @@ def _together(launches: Sequence[Scheduled], touched: Sequence[_Touched]) -> Ite
     """Groups of launch numbers that compute one group or write one value, in order."""
     group = list(range(len(launches)))
     first: dict[object, int] = {}
-    for position, (number, _) in enumerate(numbered(launches)):
+    for position, (number, _) in enumerate(number_launches(launches)):
         for key in (number, *touched[position].writes):
             joined, mine = group[first.setdefault(key, position)], group[position]
             group = [min(joined, mine) if each in (joined, mine) else each for each in group]
@@ -178,7 +178,7 @@ def _worth(launches: Iterable[Scheduled], graph: Graph) -> bool:
 # ---- launches of a setup graph -----------------------------------------------------------------
 
 
-def joined(
+def join_setup(
     setup: Graph, before: Sequence[Scheduled | Alias], graph: Graph,
     launches: Sequence[Scheduled | Alias],
 ) -> tuple[Graph, tuple[Scheduled | Alias, ...]]:  # fmt: skip
@@ -200,7 +200,7 @@ def joined(
         if name in given or (mine and constant is not None) or name not in known:
             other[name] = name
         else:
-            other[name] = unused(f"{name}/setup", {**known, **own})
+            other[name] = unique_name(f"{name}/setup", {**known, **own})
             known[other[name]] = None
         if constant is not None:
             constants[other[name]] = constant

@@ -20,7 +20,7 @@ from anydim.compiler.kernels.inference import dtype_of, free_axes
 from anydim.compiler.kernels.work_estimate import cost
 from anydim.compiler.passes.flow import Line, group_of, inputs_of, live, pack, unpack
 from anydim.compiler.passes.options import EXACT
-from anydim.compiler.passes.rules import simplified
+from anydim.compiler.passes.rules import simplify_expression
 from anydim.compiler.passes.shared_loops import rename_axes
 from anydim.compiler.passes.view_forms import is_reshape, is_view
 from anydim.lang.meaning.contract import factors
@@ -53,7 +53,7 @@ class Simplify:
         numbers: dict[str, Literal] = {}  # values whose elements are one number
         for line in unpack(graph):
             body = _with_numbers(line.statement.body, numbers)
-            body = simplified(body, self.precision != EXACT)
+            body = simplify_expression(body, self.precision != EXACT)
             number = _number(line.statement, body, graph)
             if number is not None:
                 numbers[line.target] = number

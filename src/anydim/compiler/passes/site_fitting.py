@@ -26,7 +26,7 @@ def size_names(launch: Launch) -> tuple[str, ...]:
     )
 
 
-def fitted(launch: Launch, recipe: Recipe) -> Kernel:
+def fit_kernel(launch: Launch, recipe: Recipe) -> Kernel:
     """The kernel of a launch with the interface of a recipe; unchanged if they are equal.
 
     Sizes that are constant in the kernel are ignored; those that the recipe does not name become

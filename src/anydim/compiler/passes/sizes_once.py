@@ -24,7 +24,7 @@ import numpy
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.kernels.work_estimate import cost
-from anydim.compiler.passes.flow import Line, inputs_of, live, pack, unpack, unused
+from anydim.compiler.passes.flow import Line, inputs_of, live, pack, unique_name, unpack
 from anydim.lang.tree import Axis, Expr, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite
 from anydim.sizes import Size
@@ -169,7 +169,7 @@ def _with_unique_names(lines: list[Line], chosen: Iterable[str], graph: Graph) -
     types = dict(graph.types)
     for line in lines:
         if line.target not in chosen:
-            names[line.target] = unused(f"{line.target}/setup", types)
+            names[line.target] = unique_name(f"{line.target}/setup", types)
             types[names[line.target]] = graph.types[line.target]
 
     def renamed(expr: Expr) -> Expr | None:

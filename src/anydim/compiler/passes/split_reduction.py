@@ -22,7 +22,7 @@ from anydim.base.dtypes import bfloat16, boolean, float16, float32
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.kernels.flatten import flatten
-from anydim.compiler.passes.flow import Line, group_of, inputs_of, pack, unpack, unused
+from anydim.compiler.passes.flow import Line, group_of, inputs_of, pack, unique_name, unpack
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import Affine, rewrite, to_expr
 from anydim.sizes import Box, Size, as_size, bounds
@@ -67,7 +67,7 @@ def _cut(statement: Statement, types: dict[str, TensorType]) -> Iterator[Stateme
     piece = Axis(axis.name + " piece", count)
 
     def named(suffix: str, *shape: Size) -> str:
-        name = unused(f"{statement.target}/{suffix}", types)
+        name = unique_name(f"{statement.target}/{suffix}", types)
         types[name] = TensorType(kind, shape)
         return name
 

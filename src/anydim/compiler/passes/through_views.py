@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from anydim.compiler.passes.flow import Line, inputs_of, is_product, unused
+from anydim.compiler.passes.flow import Line, inputs_of, is_product, unique_name
 from anydim.compiler.passes.view_forms import is_reshape, is_view, permutation
 from anydim.lang.tree import Expr, Index, Read, SizeTerm, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite
@@ -100,7 +100,7 @@ class ThroughViews:
         dtype = self.types[line.target].dtype
         source = inputs_of(self.lines[views[-1]].statement)[0]
         axes = self.lines[source].statement.axes
-        name = unused(f"{line.target}/before", self.types)
+        name = unique_name(f"{line.target}/before", self.types)
         self.types[name] = TensorType(dtype, self.types[source].shape)
         value = Read(source, tuple(Index(axis.name) for axis in axes))
         body = rewrite(line.statement.body, lambda e: value if isinstance(e, Read) else None)

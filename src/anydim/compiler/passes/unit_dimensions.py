@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Graph
-from anydim.compiler.passes.flow import Line, pack, unpack, unused
+from anydim.compiler.passes.flow import Line, pack, unique_name, unpack
 from anydim.lang.tree import Expr, Index, Read, SizeTerm, Statement, TensorType
 from anydim.lang.tree.affine import Affine, reads, rewrite, row_major_strides, to_expr
 from anydim.lang.tree.bounds_checks import has_checks
@@ -40,7 +40,9 @@ class UnitDimensions:
         }
         kept = {name: flags for name, flags in kept.items() if not all(flags)}
         types = dict(graph.types)
-        moved = {name: unused(f"{name}/squeezed", types) for name in graph.outputs if name in kept}
+        moved = {
+            name: unique_name(f"{name}/squeezed", types) for name in graph.outputs if name in kept
+        }
         result: list[Line] = []
         for line in lines:
             statement = line.statement.with_body(_reading(line.statement, kept))

@@ -20,7 +20,7 @@ from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.template import Template, first_match
 from anydim.compiler.passes.flow import Line, group_of, inputs_of, is_product, live, pack, unpack
-from anydim.compiler.passes.integers import dequantised
+from anydim.compiler.passes.integers import find_dequantisation
 from anydim.lang.tree import Apply, Cast, Expr, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads
 
@@ -71,7 +71,7 @@ def _weights(
     factor: Expr, bodies: dict[str, Statement], types: dict[str, TensorType], graph: Graph
 ) -> Expr | None:
     """Match a factor float32(weights) * scale; else None."""
-    found = dequantised(factor, bodies, types)
+    found = find_dequantisation(factor, bodies, types)
     if found is None or not isinstance(found.scale, Read):
         return None
     whole = found.whole

@@ -18,7 +18,7 @@ from anydim.compiler.kernels.launch import STATUS_TENSOR, Launch
 from anydim.compiler.kernels.schedule import ANY, parse_options, parse_schedule
 from anydim.compiler.kernels.template import Misfit, Template, schedule_from_text, template_of
 from anydim.compiler.passes.recipes import make, parse_machine
-from anydim.compiler.passes.site_fitting import fitted, parameters_of, with_interface
+from anydim.compiler.passes.site_fitting import fit_kernel, parameters_of, with_interface
 from anydim.compiler.variants.solved_dims import dims_that_give, size_name
 from anydim.compiler.variants.spans import SolvedSpan, extent_of, spanned_kernel
 from anydim.lang.tree import Group
@@ -229,7 +229,7 @@ def _make_candidate(launch: Launch, site: SizedSite) -> Candidate:
     numbers = tuple(Size.constant_of(value) for value in values)
     made = replace(launch, kernel=with_sizes(launch.kernel, values), sizes=numbers)
     scratch = launch.scratch.evaluate(site.dims)
-    kernel = fitted(made, site.recipe)
+    kernel = fit_kernel(made, site.recipe)
     return Candidate(launch.schedule, kernel, ranges[0], grain, scratch, ranges)
 
 

@@ -23,9 +23,9 @@ from anydim.compiler.passes.device_placement.by_size import (
     points_of,
 )
 from anydim.compiler.passes.device_placement.min_cut_choice import Device, Problem, Value
-from anydim.compiler.passes.device_placement.rules import Rule, known_rules, unused
+from anydim.compiler.passes.device_placement.rules import Rule, check_rules_match, known_rules
 from anydim.compiler.passes.device_placement.speeds import Speed
-from anydim.compiler.passes.device_placement.trees import best_few, compared
+from anydim.compiler.passes.device_placement.trees import best_few, compare_times
 from anydim.sizes import Size, as_size, holds
 
 HOST = Device("", Speed(1e-6, {"product": 2e-11, "rows": 1e-10, "elements": 1e-10}, 1e-10))
@@ -153,7 +153,7 @@ def test_wrong_rules_say_what_is_wrong(given: object, words: str) -> None:
 
 def test_a_pattern_that_fits_nothing_is_an_error() -> None:
     with pytest.raises(OptionError, match="no node matches 'sofmax'"):
-        unused((Rule("sofmax", "accel"),), layers())
+        check_rules_match((Rule("sofmax", "accel"),), layers())
 
 
 def test_texts_of_rules() -> None:
@@ -181,7 +181,7 @@ def followed(graph: Graph, point: dict[str, int]) -> Graph:
 
 def by_estimates(graph: Graph, placements: list[Graph], devices: dict[str, Device]) -> Graph:
     times = formulas([Taken.by(placed, devices) for placed in placements])
-    return verify(chosen_by_size(graph, placements, compared(dict(enumerate(times)))))
+    return verify(chosen_by_size(graph, placements, compare_times(dict(enumerate(times)))))
 
 
 @pytest.mark.parametrize("speed", REGIMES.values(), ids=REGIMES)
@@ -224,7 +224,7 @@ def test_dims_that_data_decides_belong_to_each_placement() -> None:
     g.output("y", g.reduce_sum(g.gather(g.exp(x), some[0], axis=0), axes=(0,)))
     graph = g.graph()
     placed = Place((HOST, FAST), known_rules({"exp": "accel"}, ["accel"])).run(graph).graph
-    tree = compared({0: Size.symbol("n"), 1: as_size(100)})
+    tree = compare_times({0: Size.symbol("n"), 1: as_size(100)})
     chosen = verify(chosen_by_size(graph, [graph, placed], tree))
     assert set(chosen.box.names) == {"n"}
     for rows in (0, 3, 150):

@@ -26,9 +26,9 @@ from anydim.compiler.passes.device_placement.trees import (
     Feature,
     Split,
     Table,
-    compared,
-    followed,
-    found,
+    compare_times,
+    follow_tree,
+    learn_tree,
     leaves,
 )
 from anydim.compiler.passes.placement_choice import Choosing
@@ -64,33 +64,33 @@ def table(points: Sequence[Point], *clocks: Clock) -> Table:
 
 def test_a_threshold_lies_where_both_take_the_same_time() -> None:
     points = [{"n": n} for n in (1, 100, 200, 400)]
-    tree = found(table(points, lambda p: p["n"], lambda p: 150), [Feature(N)])
+    tree = learn_tree(table(points, lambda p: p["n"], lambda p: 150), [Feature(N)])
     assert isinstance(tree, Split)
-    assert (followed(tree, {"n": 145}), followed(tree, {"n": 155})) == (0, 1)
+    assert (follow_tree(tree, {"n": 145}), follow_tree(tree, {"n": 155})) == (0, 1)
 
 
 def test_what_is_as_good_needs_no_guard() -> None:
-    tree = found(table(GRID, lambda p: 100 + p["n"], lambda p: 101 + p["n"]), [Feature(N)])
+    tree = learn_tree(table(GRID, lambda p: 100 + p["n"], lambda p: 101 + p["n"]), [Feature(N)])
     assert isinstance(tree, int)
 
 
 def test_a_placement_may_serve_the_ends_and_another_the_middle() -> None:
     middle = lambda p: 1 if 50 < p["n"] < 900 else 3  # noqa: E731
-    tree = found(table(GRID, lambda p: 2, middle), [Feature(N)])
+    tree = learn_tree(table(GRID, lambda p: 2, middle), [Feature(N)])
     assert leaves(tree) == (0, 1)
-    assert table(GRID, lambda p: 2, middle).lost(tree).max() == 1
+    assert table(GRID, lambda p: 2, middle).slowdowns(tree).max() == 1
 
 
 def test_products_of_dims_tell_what_no_dim_does() -> None:
     points = [{"n": n, "m": m} for n in range(1, 40) for m in range(1, 40)]
     clocks = (lambda p: p["n"] * p["m"], lambda p: 200 + p["n"] * p["m"] / 100)
-    tree = found(table(points, *clocks), [Feature(N), Feature(M), Feature(N * M)])
-    assert table(points, *clocks).lost(tree).max() < WORTH
+    tree = learn_tree(table(points, *clocks), [Feature(N), Feature(M), Feature(N * M)])
+    assert table(points, *clocks).slowdowns(tree).max() < WORTH
 
 
 def test_the_least_of_formulas() -> None:
-    tree = compared({5: N * 3, 7: as_size(30), 2: N * N})
-    assert [followed(tree, {"n": n}) for n in (1, 2, 20)] == [2, 2, 7]
+    tree = compare_times({5: N * 3, 7: as_size(30), 2: N * N})
+    assert [follow_tree(tree, {"n": n}) for n in (1, 2, 20)] == [2, 2, 7]
     assert set(leaves(tree)) == {5, 7, 2}
 
 

@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 
 import anydim as ad
-from anydim.compiler.passes.in_place import in_place, numbered, updates
+from anydim.compiler.passes.in_place import in_place, number_launches, updates
 from anydim.compiler.passes.options import given_options
 from anydim.sizes import Size
 
@@ -206,4 +206,4 @@ def test_which_results_may_be_made_in_an_input(name: str) -> None:
 
 def test_launches_of_a_group_have_one_number() -> None:
     launches = [launch("x", name, goes_on=name in "bce") for name in "abcdef"]
-    assert [number for number, _ in numbered(launches)] == [0, 1, 1, 1, 2, 2]
+    assert [number for number, _ in number_launches(launches)] == [0, 1, 1, 1, 2, 2]

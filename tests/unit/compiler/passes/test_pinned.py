@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.compiler.passes.lower import pinned
+from anydim.compiler.passes.lower import pin_dims
 from anydim.sizes import Box, Dim, Guard, as_size
 from tests.unit.compiler.passes.graphs import weights
 
@@ -41,4 +41,4 @@ def test_only_what_a_box_allows_is_pinned() -> None:
     a, b, c = map(as_size, "abc")
     guards = [Guard(a, "==", as_size(3), ""), Guard(as_size(4), "==", b, ""),
               Guard(c, "==", as_size(1), ""), Guard(a + b, "==", as_size(7), "")]  # fmt: skip
-    assert str(pinned(box, guards)) == "a=3..3, b=4..4, c=2.."
+    assert str(pin_dims(box, guards)) == "a=3..3, b=4..4, c=2.."

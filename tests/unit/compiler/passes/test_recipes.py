@@ -16,7 +16,7 @@ from anydim.compiler.kernels.launch import Launch
 from anydim.compiler.kernels.templates import TEMPLATES
 from anydim.compiler.native.build import Assembled, build
 from anydim.compiler.passes.recipes import machine_text, make, parse_machine
-from anydim.compiler.passes.site_fitting import fitted, size_names
+from anydim.compiler.passes.site_fitting import fit_kernel, size_names
 from anydim.compiler.targets.targets import target
 from anydim.runtime.program.program import Program
 from anydim.runtime.program.recipe import Recipe, parse_recipe
@@ -79,7 +79,7 @@ def test_a_recipe_names_the_interface_of_its_kernel(name: str) -> None:
         assert tuple(argument.tensor for argument in launch.arguments) == recipe.operands
         assert size_names(launch) == recipe.sizes
         assert len(site.operands) == len(recipe.operands)
-        assert fitted(launch, recipe) is launch.kernel
+        assert fit_kernel(launch, recipe) is launch.kernel
 
 
 def test_equal_layers_share_a_recipe() -> None:
@@ -115,7 +115,7 @@ def generic_and_exact() -> tuple[ad.Model, Recipe, Launch]:
 def test_a_body_that_knows_its_sizes_has_the_interface_of_the_recipe() -> None:
     generic, recipe, launch = generic_and_exact()
     assert size_names(launch) != recipe.sizes
-    body = fitted(launch, recipe)
+    body = fit_kernel(launch, recipe)
     assert len(body.sizes) == len(recipe.sizes) > len(launch.kernel.sizes) - 1
     (step,) = generic.program.regions[0].steps
     (site,) = step.segment.sites
@@ -134,9 +134,9 @@ def test_a_body_that_knows_its_sizes_has_the_interface_of_the_recipe() -> None:
 def test_a_body_that_needs_more_than_a_site_gives_is_refused() -> None:
     _, recipe, launch = generic_and_exact()
     with pytest.raises(InternalError, match="takes"):
-        fitted(launch, replace(recipe, operands=recipe.operands[:-1]))
+        fit_kernel(launch, replace(recipe, operands=recipe.operands[:-1]))
     with pytest.raises(InternalError, match="which a site does not give it"):
-        fitted(make(recipe, TEMPLATES), replace(recipe, sizes=()))
+        fit_kernel(make(recipe, TEMPLATES), replace(recipe, sizes=()))
 
 
 # ---- texts that are none -------------------------------------------------------------------------

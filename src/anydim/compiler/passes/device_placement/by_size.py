@@ -91,7 +91,7 @@ class Taken:
             total = total + size * round(seconds / unit)
         return total
 
-    def fitted(self, points: Sequence[Mapping[str, int]], seconds: numpy.ndarray) -> Taken:
+    def fit(self, points: Sequence[Mapping[str, int]], seconds: numpy.ndarray) -> Taken:
         """Least-squares fit of the speeds to measured seconds, non-negative."""
         sampled, weights = Sampled(points), 1.0 / numpy.maximum(seconds, 1e-9)
         columns = [sampled.at(size) * weights for _, size in self.parts]

@@ -65,7 +65,7 @@ def mentions(given: Any, names: Collection[str]) -> bool:
     )
 
 
-def unused(rules: Iterable[Rule], graph: Graph) -> None:
+def check_rules_match(rules: Iterable[Rule], graph: Graph) -> None:
     """Raise OptionError for a rule that matches no node of a graph or its nested graphs."""
     nodes = list(all_nodes(graph))
     for rule in rules:
@@ -116,7 +116,7 @@ def _check_rule(pattern: Any, device: Any, devices: Collection[str]) -> tuple[st
     return pattern, device
 
 
-def unnamed(rules: Iterable[Rule], graph: Graph, devices: Collection[str]) -> list[str]:
+def unknown_devices(rules: Iterable[Rule], graph: Graph, devices: Collection[str]) -> list[str]:
     """Unknown devices set in the graph, on nodes that no rule matches."""
     known = tuple(rules)
     on = (node.device for node in all_nodes(graph) if not any(rule.fits(node) for rule in known))

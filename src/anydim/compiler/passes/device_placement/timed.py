@@ -62,7 +62,7 @@ def trial_of(
     """
     known, inputs = memory(program), program.signature.inputs
     taken = sum((spec.bytes for spec in (*inputs, *program.signature.outputs)), known.bytes)
-    own = simulated(devices)
+    own = with_own_clock(devices)
     clock = Clock(executable) if own else None
 
     def drawn(point: Point) -> dict[str, numpy.ndarray]:
@@ -84,7 +84,7 @@ def trial_of(
     return Trial(drawn, seconds, taken.evaluate)
 
 
-def simulated(devices: Sequence[Device]) -> list[Device]:
+def with_own_clock(devices: Sequence[Device]) -> list[Device]:
     """The devices with their own clock."""
     return [each for each in devices if type(each).clock is not Device.clock]
 
@@ -156,7 +156,7 @@ class _Bench:
         self._trials: dict[int, Trial] = {}
         self._refused: list[str] = []
         self._seconds: dict[tuple[tuple[str, int], ...], list[float]] = {}
-        self._real = not simulated(timing.devices)
+        self._real = not with_own_clock(timing.devices)
         self._largest = 0.0, 0.0  # seconds of all placements, estimated and measured
 
     @property

@@ -72,13 +72,13 @@ class Table:
         """The table of some placements only."""
         return replace(self, seconds=self.seconds[list(numbers)])
 
-    def lost(self, tree: Tree) -> numpy.ndarray:
+    def slowdowns(self, tree: Tree) -> numpy.ndarray:
         """Slowdown of a tree against the best [points]."""
-        chosen = [followed(tree, point) for point in self.points]
+        chosen = [follow_tree(tree, point) for point in self.points]
         return numpy.array(self.losses[chosen, range(len(chosen))])
 
 
-def followed(tree: Tree, point: Point) -> int:
+def follow_tree(tree: Tree, point: Point) -> int:
     """The placement that a tree selects for a size."""
     while isinstance(tree, Split):
         tree = tree.then if holds(tree.guard, point) else tree.otherwise
@@ -92,16 +92,18 @@ def leaves(tree: Tree) -> tuple[int, ...]:
     return tuple(dict.fromkeys((*leaves(tree.then), *leaves(tree.otherwise))))
 
 
-def renamed(tree: Tree, numbers: Sequence[int]) -> Tree:
+def renumber_tree(tree: Tree, numbers: Sequence[int]) -> Tree:
     """The tree with placements renumbered."""
     if isinstance(tree, int):
         return numbers[tree]
     return replace(
-        tree, then=renamed(tree.then, numbers), otherwise=renamed(tree.otherwise, numbers)
+        tree,
+        then=renumber_tree(tree.then, numbers),
+        otherwise=renumber_tree(tree.otherwise, numbers),
     )
 
 
-def compared(times: Mapping[int, Size]) -> Tree:
+def compare_times(times: Mapping[int, Size]) -> Tree:
     """A tree that selects the least of some times, as formulas, by pairwise comparison."""
     (first, left), *others = times.items()
     if not others:
@@ -109,7 +111,9 @@ def compared(times: Mapping[int, Size]) -> Tree:
     (second, right), *rest = others
     guard = Guard(left, "<=", right, _WHY)
     return Split(
-        guard, compared({first: left, **dict(rest)}), compared({second: right, **dict(rest)})
+        guard,
+        compare_times({first: left, **dict(rest)}),
+        compare_times({second: right, **dict(rest)}),
     )
 
 
@@ -133,11 +137,13 @@ def best_few(seconds: numpy.ndarray) -> list[int]:
     return chosen
 
 
-def found(table: Table, features: Sequence[Feature]) -> Tree:
+def learn_tree(table: Table, features: Sequence[Feature]) -> Tree:
     """Learn a tree with small loss at the sizes of a table."""
     few = best_few(table.seconds)
     values = [(each, each.at(table.points)) for each in features]
-    return renamed(_grow_tree(table.of(few), values, numpy.arange(len(table.points)), _DEPTH), few)
+    return renumber_tree(
+        _grow_tree(table.of(few), values, numpy.arange(len(table.points)), _DEPTH), few
+    )
 
 
 Valued: TypeAlias = Sequence[tuple[Feature, numpy.ndarray]]
@@ -189,7 +195,7 @@ def _between(
     """The threshold between two points, at equal time of both sides."""
     points = [table.points[number] for number in adjacent]
     low, high = feature.at(points)
-    chosen = [followed(tree, point) for tree, point in zip(children, points)]
+    chosen = [follow_tree(tree, point) for tree, point in zip(children, points)]
     gains = [_gain(table, number, chosen) for number in adjacent]
     part = gains[0] / sum(gains) if sum(gains) else 0.5
     threshold = int(low + (high - low) * part)

@@ -11,7 +11,7 @@ from anydim.compiler.graph.dims import symbols_of
 from anydim.compiler.graph.nodes import FUSED, Graph, Node
 from anydim.compiler.graph.operator import Operator, operator
 from anydim.compiler.graph.regions import BranchRegion, CallRegion, LoopRegion
-from anydim.compiler.passes.flow import fused_node, group_of, unused
+from anydim.compiler.passes.flow import fused_node, group_of, unique_name
 from anydim.lang.tree import Group, Statement, Tensor, TensorType
 from anydim.lang.tree.renaming import rename_steps, replace_sizes
 from anydim.sizes import Box, Guard, Size, as_size
@@ -33,7 +33,7 @@ def split(graph: Graph) -> Graph:
             continue
         group, names = node.group, {}
         for tensor in group.temporaries:
-            names[tensor.name] = unused(f"{node.outputs[0]}/{tensor.name}", types)
+            names[tensor.name] = unique_name(f"{node.outputs[0]}/{tensor.name}", types)
             types[names[tensor.name]] = tensor.type
         guards += [guard for guard in group.guards if guard not in guards]
         for step in rename_steps(group.statements, names):

@@ -109,7 +109,7 @@ class Placement:
             self.relative = NodeChecks(self.rows).graph(graph, known)
         except Mixed as reason:
             raise self._refusal(str(reason)) from None
-        self.graph = known.filled()
+        self.graph = known.fill()
 
     def _check_axes(self, what: str, name: str) -> None:
         """Raise ModelError for an input or result with free axes, but not one of rows."""

@@ -84,7 +84,7 @@ class NodeChecks:
                 problem = f"{node.source or node.where()}: {reason}"
                 problem = next((mixed[name] for name in node.given if name in mixed), problem)
                 mixed.update(dict.fromkeys(node.outputs, problem))
-                if not known.deferred(node):
+                if not known.is_deferred(node):
                     raise Mixed(problem) from None
         for name in graph.outputs:
             if name in mixed:
@@ -117,7 +117,7 @@ class NodeChecks:
         elif routine:
             self._routine(graph, node)
         else:
-            group = known.inlined(node, group_of(graph, node))
+            group = known.inline(node, group_of(graph, node))
             if any(tensor.name in mixed for tensor in group.inputs):
                 raise Mixed("it reads the numbers of rows")
             check_independent(group, self.marks, self.dims, known.box, apart, known.ranges)

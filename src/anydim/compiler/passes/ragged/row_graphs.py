@@ -22,7 +22,7 @@ from anydim.compiler.graph.regions import (
     Scan,
     Sizes,
 )
-from anydim.compiler.passes.flow import unused
+from anydim.compiler.passes.flow import unique_name
 from anydim.compiler.passes.ragged.groups import over, over_tokens, with_values
 from anydim.compiler.passes.ragged.placement import INSIDE, ROW, SHARED, TOKEN, Placement
 from anydim.lang.tree import TensorType
@@ -294,7 +294,7 @@ class _Body:
             self.body.types[own] = outer.types[emit.outside(name)]
 
     def _fresh(self, stem: str) -> str:
-        name = unused(stem, self.names)
+        name = unique_name(stem, self.names)
         self.names.add(name)
         return name
 

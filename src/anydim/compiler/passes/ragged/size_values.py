@@ -62,7 +62,7 @@ class SizeValues:
             one = True if kind.dtype is boolean else 1
             self.statements[name] = Statement(name, axes, Literal(one, kind.dtype))
 
-    def inlined(self, node: Node, group: Group) -> Group:
+    def inline(self, node: Node, group: Group) -> Group:
         """The group of a node with known values inlined; its tensors have the graph's names."""
         names = {tensor.name: name for tensor, name in zip(group.inputs, node.given)}
         names |= {tensor.name: name for tensor, name in zip(group.outputs, node.outputs)}
@@ -87,14 +87,14 @@ class SizeValues:
             self.ranges[node.outputs[0]] = self.graph.types[node.given[0]].shape[axis]
         return made
 
-    def deferred(self, node: Node) -> bool:
+    def is_deferred(self, node: Node) -> bool:
         """Whether readers of a node see its expression from now on, of other tensors if need be."""
         for name in node.outputs:
             if name in self.candidates:
                 self.statements[name] = self.candidates[name]
         return self.statements.keys() >= set(node.outputs)
 
-    def filled(self) -> Graph:
+    def fill(self) -> Graph:
         """The graph with a `fill` for each value that is one number."""
         return self.graph.replace(nodes=tuple(map(self._fill_node, self.graph.nodes))).pruned()
 
@@ -127,7 +127,7 @@ class SizeValues:
             return decide(expr) if known is expr else rewrite(known, decide)
 
         def decide(expr: Expr) -> Expr | None:
-            return decided(expr, extents, self.box, self.ranges)
+            return decide_comparison(expr, extents, self.box, self.ranges)
 
         return statement.with_body(rewrite(statement.body, change))
 
@@ -169,7 +169,7 @@ def _as_product(statement: Statement) -> Statement:
     return Statement(statement.target, statement.axes, SizeTerm(total))
 
 
-def decided(
+def decide_comparison(
     expr: Expr, extents: Mapping[str, Size], box: Box, ranges: Mapping[str, Size] = NONE
 ) -> Expr | None:
     """Decide a comparison of indices, and what follows from it; None if nothing changes."""

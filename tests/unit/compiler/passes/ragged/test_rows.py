@@ -393,7 +393,7 @@ def test_inputs_agree_on_rows() -> None:
     model = ad.compile(g, ragged="auto")
     with pytest.raises(InputError, match="row 1: 'seq' is 4 in input 'y', 2 in input 'x'"):
         model(x=[weights(3, WIDTH), weights(2, WIDTH)], y=[weights(3, WIDTH), weights(4, WIDTH)])
-    with pytest.raises(InputError, match="has 1 rows"):
+    with pytest.raises(InputError, match="has 1 row, input"):
         model(x=[weights(3, WIDTH), weights(2, WIDTH)], y=[weights(3, WIDTH)])
 
 

@@ -14,7 +14,7 @@ from anydim.base.errors import ModelError
 from anydim.compiler.graph.regions import LOOP
 from anydim.compiler.passes.ragged.placement import mask_inputs
 from anydim.compiler.passes.ragged.rows import RaggedRows
-from anydim.compiler.passes.ragged.size_values import decided, span_of
+from anydim.compiler.passes.ragged.size_values import decide_comparison, span_of
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.lang.tree.affine import Affine, affine
 from anydim.sizes import Box, Dim, Size, as_size
@@ -221,7 +221,7 @@ ROW, ONE, SIZES = Index("i"), Index("j"), Box.of(Dim("seq", 1, None))
     ],
 )
 def test_comparisons_of_indices_are_decided(expr: Expr, expected: bool | None) -> None:
-    found = decided(expr, {"i": SEQ, "j": as_size(1)}, SIZES)
+    found = decide_comparison(expr, {"i": SEQ, "j": as_size(1)}, SIZES)
     assert (None if expected is None else Literal(expected, boolean)) == found
 
 
