@@ -6,7 +6,8 @@
 Every engine gets the same texts of `examples/minilm`, as arrays of tokens; padding and stacking are
 part of its time. `uniform` is the padded model on as many tokens in rows of one length: what a
 ragged call would take if different lengths cost nothing. Medians of alternating rounds; the first
-column is a share of onnxruntime's padded time. Rows are compared with batch 1 of the model without ragged.
+column is a share of onnxruntime's padded time. Rows are compared with batch 1 of the model without
+ragged.
 """
 
 from __future__ import annotations

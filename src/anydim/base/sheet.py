@@ -1,6 +1,6 @@
-"""What an object is, for people: a title, facts and tables, as lines of text and as HTML.
+"""Reports for people: a title, facts and tables, as lines of text and as HTML.
 
-An object that says its `sheet` once is printed by `print` and shown by a notebook.
+An object with a `_sheet` is printed by `print`, and shown as tables by a notebook.
 """
 
 from __future__ import annotations
