@@ -104,14 +104,14 @@ class Linear:
         return Linear(self.affine + other.affine, self.atoms + other.atoms)
 
     def __sub__(self, other: Linear) -> Linear:
-        return self + other.scaled(as_size(-1))
+        return self + other.scale(as_size(-1))
 
     def without(self, *indices: str) -> Linear:
         """The form with these indices set to 0."""
         atoms = tuple(atom for atom in self.atoms if not free_axes(atom[0]) & {*indices})
         return Linear(self.affine.without(*indices), atoms)
 
-    def scaled(self, factor: Size) -> Linear:
+    def scale(self, factor: Size) -> Linear:
         atoms = tuple((e, c * factor) for e, c in self.atoms)
         return Linear(self.affine.scale(factor), atoms)
 
@@ -131,16 +131,16 @@ def linear(expr: Expr) -> Linear:
 def _linear_apply(expr: Apply) -> Linear | None:
     forms = [linear(argument) for argument in expr.arguments]
     if expr.function == "neg":
-        return forms[0].scaled(as_size(-1))
+        return forms[0].scale(as_size(-1))
     first, second = forms
     if expr.function == "add":
         return first + second
     if expr.function == "sub":
         return first - second
     if not second.affine.terms and not second.atoms:
-        return first.scaled(second.affine.constant)
+        return first.scale(second.affine.constant)
     if not first.affine.terms and not first.atoms:
-        return second.scaled(first.affine.constant)
+        return second.scale(first.affine.constant)
     return None
 
 
@@ -152,7 +152,7 @@ def read_address(read: Read, shape: tuple[Size, ...]) -> Linear:
         raise InternalError(f"{read} reads a tensor of rank {len(shape)}")
     total = Linear(Affine(as_size(0)))
     for index, stride in zip(read.indices, row_major_strides(shape)):
-        total = total + linear(index).scaled(stride)
+        total = total + linear(index).scale(stride)
     return total
 
 

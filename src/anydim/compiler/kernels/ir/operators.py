@@ -28,8 +28,7 @@ def _of_two(function: str, backwards: bool = False) -> Callable[[Operators[V], V
 
 
 class Operators(Generic[V]):
-    """Mixin: subclasses convert numbers to their own kind (`like`) and apply functions
-    (`applied`)."""
+    """Mixin: subclasses convert numbers to their own kind (`like`) and apply functions."""
 
     __slots__ = ()
 
@@ -38,7 +37,7 @@ class Operators(Generic[V]):
         @property
         def dtype(self) -> DType: ...
         def like(self, other: V | Number) -> V: ...
-        def applied(self, function: str, arguments: tuple[V, ...]) -> V: ...
+        def apply_function(self, function: str, arguments: tuple[V, ...]) -> V: ...
 
     __add__ = _of_two("add")
     __radd__ = _of_two("add", backwards=True)
@@ -77,7 +76,7 @@ def apply(function: str, *arguments: Any) -> Any:
     last = arguments[-1]
     if last.dtype == boolean:
         function = _OF_FLAGS.get(function, function)
-    return last.applied(function, arguments)
+    return last.apply_function(function, arguments)
 
 
 def select(condition: V, yes: V | Number, no: V | Number) -> V:

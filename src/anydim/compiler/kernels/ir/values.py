@@ -51,7 +51,7 @@ class Value(Operators["Value"]):
         """The other operand as a value; a number becomes a constant of this type."""
         return other if isinstance(other, Value) else number(self.dtype, other)
 
-    def applied(self, function: str, arguments: tuple[Value, ...]) -> Value:
+    def apply_function(self, function: str, arguments: tuple[Value, ...]) -> Value:
         """Apply a function lane by lane; scalars are broadcast to the lanes of vectors."""
         lanes = max([argument.type.lanes for argument in arguments])
         if lanes > 1:

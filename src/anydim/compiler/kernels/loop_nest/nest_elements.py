@@ -48,7 +48,7 @@ class Storage:
             if depth is not None:
                 index = Apply("mod", (index, SizeTerm(as_size(depth))))
                 index = SizeTerm(as_size(0)) if depth == 1 else index
-            total = total + linear(index).scaled(stride)
+            total = total + linear(index).scale(stride)
         return total
 
     @staticmethod

@@ -213,7 +213,7 @@ class _Scan:
 
         if shared == NEVER:
             whole()
-            return code.launch(self.units, self._work, 1, how)
+            return code.launch(self.units, self.rows.elements, 1, how)
         with code.when(~code.holds(shared)):
             whole()
         with code.otherwise():
@@ -225,11 +225,7 @@ class _Scan:
                 self._columns(code, code.let(item // pieces), take)
         grain = simplify(shared.where(PART, 1), self.box)
         positions = simplify(shared.where(1 + full, 1), self.box)
-        return code.launch(self.units * positions, self._work, grain, how)
-
-    @property
-    def _work(self) -> Size:
-        return self.rows.count * self.rows.length
+        return code.launch(self.units * positions, self.rows.elements, grain, how)
 
     def _columns(self, code: Code, unit: ir.Value, do: Callable[[Columns], None]) -> None:
         """Apply `do` to all columns of a unit, or to its row."""

@@ -131,7 +131,7 @@ class ParallelSort:
 
     def launch(self, code: Code, reason: str) -> Launch:
         """A launch over all parts of all rows."""
-        work = self.wanted.where(self.rows.count * self.rows.length, 0)
+        work = self.wanted.where(self.rows.elements, 0)
         return code.launch(self.parallel, work, 1, reason)
 
     def _fill(self) -> Launch:

@@ -40,6 +40,10 @@ class Rows:
         return self.outer * self.inner
 
     @property
+    def elements(self) -> Size:
+        return self.count * self.length
+
+    @property
     def contiguous(self) -> bool:
         return self.inner.constant == 1
 

@@ -80,9 +80,8 @@ def _short(
         fill_pairs(code, x.part(start), stride, 0, count, pairs, descending)
         found = pairs.part(radix.sort(code, pairs, count))
         write_sorted(code, x.part(start), stride, start, found, 0, count)
-    return code.launch(
-        own.where(rows.count, 0), rows.count * rows.length, reason="each row sorted by one thread"
-    )
+    units = own.where(rows.count, 0)
+    return code.launch(units, rows.elements, reason="each row sorted by one thread")
 
 
 def _write(parallel: ParallelSort) -> Launch:

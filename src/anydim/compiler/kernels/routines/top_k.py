@@ -142,8 +142,8 @@ class TopK:
             x = code.input("x0", self.dtype).part(start)
             best.find(x, constant(0), code.size(self.rows.length))
             self._results(code, row, x, best.pairs.part(best.begin()))
-        work = self.rows.count * self.rows.length
-        return code.launch(self.alone.where(self.rows.count, 0), work, 1, "the best of each row")
+        rows = self.alone.where(self.rows.count, 0)
+        return code.launch(rows, self.rows.elements, 1, "the best of each row")
 
     def side_by_side(self) -> Launch:
         """One row per lane."""
@@ -153,8 +153,8 @@ class TopK:
         across = Across(code, x, self.rows, self.k.constant, self.largest)
         with code.range(code.start, code.stop) as unit:
             across.find(unit)
-        work = self.rows.count * self.rows.length
-        return code.launch(self.across.where(across.units, 0), work, 1, "one row per lane")
+        units = self.across.where(across.units, 0)
+        return code.launch(units, self.rows.elements, 1, "one row per lane")
 
     def _results(self, code: Code, row: ir.Value, x: Buffer, pairs: Pairs) -> None:
         start, stride = self.results.start(code, row), self.rows.stride(code)
@@ -191,8 +191,7 @@ class TopK:
             with code.range(0, k) as i:
                 target.put(i, found.keys[i], found.indices[i])
         parallel = self.wanted.where(self.rows.count * self.parts, 0)
-        work = self.rows.count * self.rows.length
-        return code.launch(parallel, work, 1, "the best of each part of a long row")
+        return code.launch(parallel, self.rows.elements, 1, "the best of each part of a long row")
 
     def join(self) -> Launch:
         """The best of all parts."""

@@ -107,7 +107,7 @@ class Lanes(Operators["Lanes"]):
             return other
         return Lanes(self.writer, ir.Const(self.value.type, other))
 
-    def applied(self, function: str, arguments: tuple[Lanes, ...]) -> Lanes:
+    def apply_function(self, function: str, arguments: tuple[Lanes, ...]) -> Lanes:
         values = tuple([argument.value for argument in arguments])
         return Lanes(self.writer, self.writer.apply(function, self.value.type, values))
 
