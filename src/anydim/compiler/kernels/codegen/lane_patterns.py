@@ -156,6 +156,7 @@ def step_for(exprs: Iterable[Expr], lane: str, lanes: int) -> int:
             by = _constant_of(part.arguments[1])
             if by is not None and by > 0 and pattern(part.arguments[0], lane, lanes):
                 every = lcm(every, by)
+    # At most a quarter of the lanes may stay unused.
     step = lanes // every * every
     return step if 4 * step >= 3 * lanes else lanes
 
@@ -317,6 +318,7 @@ def permuted_gather(
     if mask is not None:
         apart = name(apart & mask)
     at = name(rest + lowest)
+    # Both vectors are read whole, so they must lie in the tensor.
     outside = (at < 0) | (at > size - 2 * lanes)
     left, right = (ir.Load(vector, gathered.buffer, at + start) for start in (0, lanes))
     chosen: ir.Value = ir.Permute(vector, left, right, far.as_(int32))
@@ -354,6 +356,7 @@ def load_steps(
     lanes, last = vector.lanes, stride * (vector.lanes - 1)
     value: ir.Value | None = None
     for part in range(stride):
+        # The last vector begins earlier, to end at the last element that lanes read.
         first = min(part * lanes, last + 1 - lanes)
         own = {lane: stride * lane - first for lane in range(lanes)
                if part * lanes <= stride * lane < (part + 1) * lanes}  # fmt: skip

@@ -149,6 +149,7 @@ class _Inliner:
         form = Affine.of(form.constant, moved)
         if read.tensor in self.inputs:
             return Read(read.tensor, (to_expr(form),), flat=True)
+        # A value of the group is known at the product's own element only.
         if form != self.offset or read.tensor not in self.values:
             raise _Unfit
         return self.values[read.tensor]

@@ -151,9 +151,8 @@ class Columns:
                 total = totals[vector]
                 start = self._combine(start, total if isinstance(total, ir.Value) else total())
             kept.store(vector * self.lanes, start)
-        self.code.atomic(
-            "exchange_if", self._known, piece, after
-        )  # another thread may have published it
+        # Another thread may have published it already.
+        self.code.atomic("exchange_if", self._known, piece, after)
 
     def _starts(self, piece: ir.Value) -> Buffer:
         first = self.code.let(piece * self.code.size(self.columns) + self.first_column)

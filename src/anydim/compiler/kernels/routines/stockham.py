@@ -70,6 +70,7 @@ class _Passes(Writer):
     def body(self) -> tuple[ir.Step, ...]:
         """All passes. `done` is the product of the previous factors, `apart` the remaining one."""
         half, length, count = map(variable, ("half", "length", "count"))
+        # Passes alternate between the halves; the last one writes the first half.
         source = self.variable(half * (count & 1))
         done, apart = self.variable(1), self.variable(length)
         with self.range(0, count) as number:
@@ -89,6 +90,7 @@ class _Passes(Writer):
     def _pass(self, space: _Space, factor: int) -> None:
         """A pass whose transform is unrolled."""
         with self.range(0, space.apart) as i:
+            # The transforms of the inner loop share them.
             twiddles = [space.root(i * space.done * u) for u in range(1, factor)]
             with self.range(0, space.done) as k:
                 first = self.let(i + space.apart * factor * k)

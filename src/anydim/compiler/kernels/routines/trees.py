@@ -52,7 +52,6 @@ _SHIFT = 3
 LANES = 1 << _SHIFT  # rows that descend at once
 _TILE = 16  # maximum groups of rows that descend a tree before the next tree
 _PACKED = 1 << 16  # maximum bytes of packed columns of a tile
-# A select in place of that branch waits for each comparison (1.3; the branch 0.86).
 _LEVELS = 2  # levels between checks whether all rows are at leaves
 _UNROLLED = 8  # maximum unrolled weights of a leaf
 _SHORT = 1 << 13  # levels descended in less time than it takes to wake a thread

@@ -119,6 +119,7 @@ def int8_form_of(group: Group, constants: frozenset[str]) -> Int8Form | None:
     if first is None or second is None or outputs is None:
         return None
     statement, first, second, outputs = _with_groups(statement, first, second, outputs)
+    # Either factor may have the rows.
     for a, b in ((first, second), (second, first)):
         form = _Reading(group, statement, a, b, constants).form(outputs)
         if form is not None:

@@ -146,6 +146,7 @@ class _Spread(_Windows):
         extents = [values[f"x_extent{n}"] for n in (0, 1)]
         ends = [(a >= 0) & (a + REACH <= extent) for a, extent in zip(firsts, extents)]
         self.to = code.let(at * values["x_copied"])
+        # Only windows at the border of an image pay for masks.
         with code.when(ends[0] & ends[1]):
             code.sweep(0, values["channels"], self.lanes, self._one)
         with code.otherwise():

@@ -105,6 +105,7 @@ class Transforms:
 
     def spread(self, d: Sequence[ir.Value]) -> list[ir.Value]:
         """Return B' d for six values."""
+        # Rows of B' that differ in a sign share the sums a and b, or c and e.
         a, b = (self.weighted_sum((1, d[n]), (-4, d[n - 2])) for n in (4, 3))
         c, e = (self.weighted_sum((1, d[n]), (-1, d[n - 2])) for n in (4, 3))
         return [
@@ -206,6 +207,7 @@ class Spread(_Lines):
             after, before = (first_lanes(at - part * self.lanes, self.lanes) for at in (high, low))
             masks.append(code.let(after & ~before))
         rows = [code.let((down + i >= 0) & (down + i < height)) for i in range(REACH)]
+        # Stores reach to the end of the panel; the next row of windows overwrites the excess.
         padding = code.let(first_lanes(self.row - windows.to, self.lanes))
         start = windows.line * value(form.positions[0].x * STEP) + windows.index * STEP
         start = code.let(variable("x_unit") + start)
