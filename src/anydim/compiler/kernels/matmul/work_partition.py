@@ -106,25 +106,22 @@ class WorkPartition:
         """
         code = Writer()
 
-        def size(role: str, size: Size) -> ir.Value:
-            return value(role, size)
-
         def define(name: ir.Var, term: ir.Value) -> ir.Var:
             code.emit(ir.Let(name.name, term))
             return name
 
-        tiles, panels = size("tiles", self.tiles), size("panels", self.panels)
+        tiles, panels = value("tiles", self.tiles), value("panels", self.panels)
         # Threads with rows of their own read all of B; others read A from each other's caches.
-        whole = code.let(size("whole", self.whole.flag).differs(0))
+        whole = code.let(value("whole", self.whole.flag).differs(0))
         groups = code.let(select(whole, constant(1), panels))
         span = code.let(select(whole, panels, 1))
         weight = as_size(self.width) // self.lanes
         known_weight = weight.constant
-        each = size("weight", weight) if known_weight is None else constant(known_weight)
+        each = value("weight", weight) if known_weight is None else constant(known_weight)
         cells = _Cells(
-            tiles, groups, code.let(select(whole, constant(1), size("vectors", self.vectors))),
+            tiles, groups, code.let(select(whole, constant(1), value("vectors", self.vectors))),
             code.let(select(whole, constant(1), each)),
-            size("iterations", self.around), code.let(greatest(size("steps", self.steps), 1)),
+            value("iterations", self.around), code.let(greatest(value("steps", self.steps), 1)),
         )  # fmt: skip
         end = cells.first(code, STOP)
         at = code.variable(cells.first(code, START))
@@ -145,7 +142,7 @@ class WorkPartition:
             define(RECTANGLE.first_panel, group * span)
             define(RECTANGLE.stop_panel, least((group + many) * span, panels))
             for name, extent in reversed(self.loops[1:]):
-                count = size(f"{name}_extent", extent)
+                count = value(f"{name}_extent", extent)
                 above = code.let(rest / count)
                 define(variable(name), rest - above * count)
                 rest = above
