@@ -229,15 +229,13 @@ def _text(sizes: Key) -> str:
     return f"..{numbers}" if isinstance(sizes, Span) else numbers
 
 
-@cache
-def _at(path: Path | None, target: str) -> Ledger:
-    return Ledger(path, target)
+_ledger_at = cache(Ledger)
 
 
 def ledger(target: str) -> Ledger:
     """The user's ledger, in the configured cache folder."""
     folder = cache_folder()
-    return _at(None if folder is None else Path(folder, LEDGER), target)
+    return _ledger_at(None if folder is None else Path(folder, LEDGER), target)
 
 
 def name_of(target: Target) -> str:
