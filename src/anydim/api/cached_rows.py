@@ -80,7 +80,9 @@ class CachedRows:
         self, model: Model, made: SpareCaches, rows: str, room: int, cache_limit: int | str | None
     ) -> None:
         self.model, self.caches = model, made.caches
-        self._packing = model._conversion.packing
+        packing = model._conversion.packing
+        assert packing is not None  # rows with spare caches are ragged
+        self._packing = packing
         self._past, self._batch = made.past, rows
         own = {each.input for each in made.caches}
         taken = {each.result for each in made.caches}
@@ -389,8 +391,7 @@ class CachedRows:
         if type(given) is not numpy.ndarray:
             array = as_array(given, f"{self.model.name}: row {row}: input '{name}'")
         port = self._ports.get(name)
-        spec = self._packing.specs.get(name)
-        rank = len(port.shape) if port is not None else spec.rank - 1
+        rank = len(port.shape) if port is not None else self._packing.specs[name].rank - 1
         if array.ndim != rank:
             raise InputError(
                 f"{self.model.name}: row {row}: input '{name}' has {array.ndim} axes, "

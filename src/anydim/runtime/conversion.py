@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy
 
@@ -13,6 +12,11 @@ from anydim.base.errors import DimError, InputError
 from anydim.runtime.lists import Listed, Lists, RaggedPort, StructurePort
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box
+
+if TYPE_CHECKING:  # imported if a model has such inputs
+    from anydim.runtime.executable import Executable
+    from anydim.runtime.ragged import Packing
+    from anydim.runtime.structure_inputs import Forests
 
 
 def pack(
@@ -45,21 +49,25 @@ class Conversion:
     """
 
     def __init__(self, model: str, lists: Lists, specs: Mapping[str, TensorSpec], box: Box) -> None:
-        self._lists, self._specs, self._packing, self._forests = lists, specs, None, None
+        self._lists, self._specs = lists, specs
+        self._packing: Packing | None = None
+        self._forests: Forests | None = None
         if any(isinstance(parts, StructurePort) for parts in lists.values()):
-            inputs: Any = import_module("anydim.runtime.structure_inputs")
-            self._forests = inputs.Forests(model, lists, specs, box)
+            from anydim.runtime.structure_inputs import Forests
+
+            self._forests = Forests(model, lists, specs, box)
         if any(isinstance(parts, RaggedPort) for parts in lists.values()):
-            packing: Any = import_module("anydim.runtime.ragged").Packing(model, lists, specs)
-            self._packing = packing
+            from anydim.runtime.ragged import Packing
+
+            self._packing = Packing(model, lists, specs)
 
     @property
-    def packing(self) -> Any:
+    def packing(self) -> Packing | None:
         """The conversions of ragged batches; None if there are none."""
         return self._packing
 
     @property
-    def forests(self) -> Any:
+    def forests(self) -> Forests | None:
         """The conversions of structures; None if there are none."""
         return self._forests
 
@@ -94,15 +102,18 @@ class Conversion:
                 feeds[parts.elements], feeds[parts.shapes] = both
         if self._packing is None:
             return visible_results(call(feeds), self._lists)
-        feeds, *rows = self._packing.pack(feeds)
         packing = self._packing
+        feeds, lengths, shared = packing.pack(feeds)
         results: dict[str, Any]
         if out is None:
-            results = packing.unpack(call(feeds), *rows)
+            results = packing.unpack(call(feeds), lengths, shared)
         else:
-            made: Any = import_module("anydim.runtime.ragged_results").RaggedOutput
-            filled = made(call, packing, out, *rows).fill_results
-            results = filled(feeds, lambda results: packing.unpack(results, *rows))
+            from anydim.runtime.ragged_results import RaggedOutput
+
+            output = RaggedOutput(cast("Executable[Any]", call), packing, out, lengths, shared)
+            results = output.fill_results(
+                feeds, lambda results: packing.unpack(results, lengths, shared)
+            )
         return results
 
 

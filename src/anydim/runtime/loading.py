@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -16,7 +15,6 @@ from anydim.runtime.straight import StraightExecutable
 
 if TYPE_CHECKING:
     from anydim.runtime.device_calls import Hosted
-    from anydim.runtime.region import RegionExecutable
 
 
 def executable(
@@ -28,5 +26,6 @@ def executable(
     parts."""
     if "bind" in interface.functions:
         return StraightExecutable(signature, interface, image, arrays, threads, devices, handed)
-    regions: type[RegionExecutable] = import_module("anydim.runtime.region").RegionExecutable
-    return regions(signature, interface, image, arrays, threads, devices, handed)
+    from anydim.runtime.region import RegionExecutable
+
+    return RegionExecutable(signature, interface, image, arrays, threads, devices, handed)

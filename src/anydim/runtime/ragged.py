@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from importlib import import_module
 from itertools import accumulate
 from operator import add, floordiv, index, mod, mul
 from typing import Any
@@ -128,7 +127,8 @@ class Ragged:
         rows = [(str(at), ", ".join(map(str, shape))) for at, shape in enumerate(shapes)]
         kind = f"{self.values.dtype}[{', '.join(map(str, self.values.shape))}]"
         facts = [("rows", str(len(self))), ("values", kind)]
-        sheet = import_module("anydim.base.sheet")  # only a notebook needs it
+        from anydim.base import sheet  # only a notebook needs it
+
         html: str = sheet.Sheet(
             "ragged batch", facts, [sheet.Table(("row", "shape"), rows, 2)]
         ).html()

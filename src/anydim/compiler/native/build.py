@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -78,9 +77,9 @@ def build(
     }
     handed = None
     if prepared.interface.handed:
-        handed = import_module("anydim.runtime.devices.engines.delegated").LoadedParts(
-            prepared.interface.handed, engines or {}, made.arrays, program.threads
-        )
+        from anydim.runtime.devices.engines.delegated import LoadedParts
+
+        handed = LoadedParts(prepared.interface.handed, engines or {}, made.arrays, program.threads)
     run = executable(
         program.signature, prepared.interface, image, made.arrays, program.threads, hosted, handed
     )

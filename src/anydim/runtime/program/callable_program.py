@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anydim.base.errors import DimError, OptionError
@@ -131,8 +130,9 @@ class CallableProgram:
         run, known = self.executable, other.executable
         run.timeout = known.timeout
         if other.memory_limit not in (None, self.memory_limit):
-            made = import_module("anydim.runtime.program.limits").MemoryLimit
-            self.limit_memory(made(other.memory_limit, True))
+            from anydim.runtime.program.limits import MemoryLimit
+
+            self.limit_memory(MemoryLimit(other.memory_limit, True))
         if run.watched.sizes != known.watched.sizes:
             self.set_sizes(**known.watched.sizes)
 
@@ -162,8 +162,9 @@ class CallableProgram:
     def _conversion(self) -> Conversion:
         """Converts lists to arrays, and back."""
         specs = {spec.name: spec for spec in self.executable.signature.inputs}
-        conversion: type[Conversion] = import_module("anydim.runtime.conversion").Conversion
-        return conversion(self.name, self._lists, specs, self.dims)
+        from anydim.runtime.conversion import Conversion
+
+        return Conversion(self.name, self._lists, specs, self.dims)
 
     def _adapted(self: Kind, adapter: Adapter) -> Kind:
         """The same program for callers that give and get what the adapter says."""
@@ -314,7 +315,8 @@ class CallableProgram:
         if given is None:
             raise OptionError("largest: there is no limit", 'give one: memory="2 GiB"')
         known = {**self.executable.watched.sizes, **sizes}
-        bytes_of = import_module("anydim.base.amounts").bytes_of
+        from anydim.base.amounts import bytes_of
+
         packing = self._conversion.packing
         guards = () if packing is None else packing.guards
         return self.memory.largest(dim, bytes_of(given), known, guards)
@@ -334,9 +336,9 @@ class CallableProgram:
         Raises:
             OptionError: The file cannot be written.
         """
-        made = import_module("anydim.runtime.program.recording").Recording
-        recording: Recording = made(path_of("path", path), self.executable)
-        return recording.start()
+        from anydim.runtime.program.recording import Recording
+
+        return Recording(path_of("path", path), self.executable).start()
 
     def plan(self, *, lengths: Any = None, **sizes: Any) -> Plan:
         """What a call at these sizes will do; runs nothing. Raises DimError for what is no size.
@@ -357,9 +359,9 @@ class CallableProgram:
         rows = packing.known_lengths(lengths)
         given, dims = packing.sizes(rows, sizes), self.dims.names
         found = self.plan(**{**sizes, **{dim: given[dim] for dim in dims if dim in given}})
-        padding: Any = import_module("anydim.runtime.program.padding")
-        exact: Plan = padding.with_row_work(found, self.program, packing, rows, sizes)
-        return exact
+        from anydim.runtime.program.padding import with_row_work
+
+        return with_row_work(found, self.program, packing, rows, sizes)
 
     @property
     def _packing(self) -> Any:
@@ -425,15 +427,17 @@ class CallableProgram:
     def _mapper(self) -> Any:
         """What it remembers of its times."""
         if not self._lists:
-            mapping = import_module("anydim.runtime.program.batches.mapping")
-            return mapping.Mapper(self.executable, self.program, self.story.mixing)
+            from anydim.runtime.program.batches.mapping import Mapper
+
+            return Mapper(self.executable, self.program, self.story.mixing)
         if not all(isinstance(each, RaggedPort) for each in self._lists.values()):
             advice = "call it for each item"
             if self._conversion.forests is not None:
                 advice = "call it with a list of structures"
             raise OptionError(f"{self.name} has {self._shown_lists()}", advice)
-        ragged = import_module("anydim.runtime.program.batches.ragged_map")
-        return ragged.RaggedMapper(self.executable, self.program, self._lists, self._given_names)
+        from anydim.runtime.program.batches.ragged_map import RaggedMapper
+
+        return RaggedMapper(self.executable, self.program, self._lists, self._given_names)
 
     @property
     def devices(self) -> dict[str, Any]:
@@ -466,11 +470,9 @@ class CallableProgram:
         """
         inputs = self._arrays("profile", inputs)
         self._check_names(sizes, "inputs", "repeat", "seed", "integers")
-        taking = import_module("anydim.runtime.program.profile.taking")
-        found: Profile = taking.profile_calls(
-            self, inputs, sizes, repeat, seed, integers, self._limits
-        )
-        return found
+        from anydim.runtime.program.profile.taking import profile_calls
+
+        return profile_calls(self, inputs, sizes, repeat, seed, integers, self._limits)
 
     def trace(
         self, path: str | os.PathLike[str] | None = None, inputs: Any = None, *, calls: int = 1,
@@ -506,17 +508,18 @@ class CallableProgram:
         place = None if path is None else path_of("path", path)
         if not isinstance(waited, bool):
             raise OptionError(f"waited is {short_repr(waited)}", "give True or False")
-        taking = import_module("anydim.runtime.program.profile.taking")
-        found: Trace = taking.trace_calls(self, inputs, sizes, calls, seed, integers, waited)
+        from anydim.runtime.program.profile.taking import trace_calls
+
+        found = trace_calls(self, inputs, sizes, calls, seed, integers, waited)
         if place is not None:
             found.save(place)
         return found
 
     def _check_names(self, dims: Iterable[str], *keywords: str) -> None:
         """Raise DimError for what is no dim; it may be a misspelled keyword."""
-        import_module("anydim.runtime.program.binding").check_names(
-            self.name, self.dims, dims, keywords
-        )
+        from anydim.runtime.program.binding import check_names
+
+        check_names(self.name, self.dims, dims, keywords)
 
     def _arrays(self, what: str, inputs: Any) -> Any:
         """The inputs of a call as the program takes them; raises OptionError for lists."""
@@ -556,10 +559,9 @@ class CallableProgram:
 
         `done` are operations, bytes and seconds of launches.
         """
-        known: Limits | None = import_module("anydim.runtime.program.profile.limits").read_limits(
-            threads
-        )
-        return known
+        from anydim.runtime.program.profile.limits import read_limits
+
+        return read_limits(threads)
 
     @property
     def index_ranges(self) -> Ranges:
@@ -591,8 +593,9 @@ class CallableProgram:
         wanted, every = text_of("pattern", pattern), flag_of("details", details)
         ragged: list[str] = []
         if lengths is not None or sizes or self._conversion.packing is not None:
-            padding = import_module("anydim.runtime.program.padding")
-            ragged = padding.ragged_facts(self, self._packing, lengths, sizes)
+            from anydim.runtime.program.padding import ragged_facts
+
+            ragged = ragged_facts(self, self._packing, lengths, sizes)
         return self.story.explain(self._bodies_text(), wanted, every, ragged)
 
     def _bodies_text(self) -> list[str]:
@@ -620,8 +623,9 @@ class CallableProgram:
         """A table for notebooks; None, for the plain text, of a model without a program."""
         if isinstance(self.executable, AbsentProgram):
             return None
-        shown: str = import_module("anydim.runtime.program.page").sheet(self).html()
-        return shown
+        from anydim.runtime.program.page import sheet
+
+        return sheet(self).html()
 
     # ---- pickling ------------------------------------------------------------------------------
 
@@ -650,9 +654,9 @@ class CallableProgram:
             self.set_sizes(**sizes)
         self.limit_time(timeout)
         if limit is not None and limit != self.memory_limit:
-            self.limit_memory(
-                import_module("anydim.runtime.program.limits").MemoryLimit(limit, True)
-            )
+            from anydim.runtime.program.limits import MemoryLimit
+
+            self.limit_memory(MemoryLimit(limit, True))
 
 
 def _with_adapter(model: CallableProgram, adapter: Adapter) -> CallableProgram:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from anydim.compiler.kernels.templates import TEMPLATES
 from anydim.compiler.targets.processor import NATIVE, Processor
 from anydim.compiler.targets.target import Target, TargetKind
@@ -12,15 +10,18 @@ NAME = "c"
 
 
 def _c(processor: Processor) -> Target:
-    loader = import_module("anydim.compiler.targets.c.loader")
+    from anydim.compiler.targets.c.compiler import compiling
+    from anydim.compiler.targets.c.loader import load
+    from anydim.compiler.targets.c.render import sources
+
     return Target(
         name=NAME,
         processor=processor.as_plain,
         templates=TEMPLATES,
         launch="range",
-        sources=import_module("anydim.compiler.targets.c.render").sources,
-        compiling=import_module("anydim.compiler.targets.c.compiler").compiling,
-        load=loader.load if processor.name == NATIVE else None,
+        sources=sources,
+        compiling=compiling,
+        load=load if processor.name == NATIVE else None,
         export_suffix=".c",
     )
 

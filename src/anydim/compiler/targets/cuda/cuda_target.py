@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 from anydim.compiler.targets.group_templates import group_templates
 from anydim.compiler.targets.processor import Processor
 from anydim.compiler.targets.target import Target, TargetKind
@@ -12,13 +10,16 @@ NAME = "cuda"
 
 
 def _cuda(processor: Processor) -> Target:
+    from anydim.compiler.targets.cuda.compiler import compiling
+    from anydim.compiler.targets.cuda.render import sources
+
     return Target(
         name=NAME,
         processor=processor,
         templates=group_templates(),
         launch="device",
-        sources=import_module("anydim.compiler.targets.cuda.render").sources,
-        compiling=import_module("anydim.compiler.targets.cuda.compiler").compiling,
+        sources=sources,
+        compiling=compiling,
         load=None,
         ordered=False,
         allows_tf32=True,
@@ -26,8 +27,9 @@ def _cuda(processor: Processor) -> Target:
 
 
 def _architecture(name: str) -> Processor:
-    found: Processor = import_module("anydim.compiler.targets.cuda.compiler").architecture(name)
-    return found
+    from anydim.compiler.targets.cuda.compiler import architecture
+
+    return architecture(name)
 
 
 CUDA = TargetKind(NAME, _cuda, is_host=False, processor=_architecture)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import import_module
 
 from anydim.compiler.kernels.templates import TEMPLATES
 from anydim.compiler.targets.group_templates import group_templates
@@ -14,15 +13,16 @@ NAME, GROUPS = "opencl", "opencl-groups"
 
 
 def _opencl(processor: Processor) -> Target:
-    render = import_module("anydim.compiler.targets.opencl.render")
-    max_lanes = import_module("anydim.compiler.targets.opencl.dialect").MAX_LANES
+    from anydim.compiler.targets.opencl.dialect import MAX_LANES
+    from anydim.compiler.targets.opencl.render import sources, texts
+
     return Target(
         name=NAME,
-        processor=replace(processor.as_plain, max_lanes=max_lanes),
-        templates=tuple(t for t in TEMPLATES if t.least_lanes <= max_lanes),
+        processor=replace(processor.as_plain, max_lanes=MAX_LANES),
+        templates=tuple(t for t in TEMPLATES if t.least_lanes <= MAX_LANES),
         launch="device",
-        sources=render.sources,
-        compiling=render.texts,
+        sources=sources,
+        compiling=texts,
         load=None,
     )
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterable
-from importlib import import_module
-from typing import Any
 
+from anydim.base.cache import DiskCache, key_of, user_cache
 from anydim.base.records import dataclass
 from anydim.runtime.cpu import this_level
 
@@ -72,14 +71,13 @@ def keep(limits: Limits) -> None:
         disk.put(_key(limits.threads), text.encode())
 
 
-def _cache() -> Any:
-    return import_module("anydim.base.cache").user_cache()
+def _cache() -> DiskCache | None:
+    return user_cache()
 
 
 def _key(threads: int) -> str:
     """Identify the machine: its name, its processor, and the number of threads."""
     level = this_level()
-    made: str = import_module("anydim.base.cache").key_of(
+    return key_of(
         "limits", _FORMAT, platform.node(), level.architecture, *sorted(level.flags), str(threads)
     )
-    return made
