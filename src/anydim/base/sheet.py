@@ -119,7 +119,7 @@ class Sheet:
 
 
 class Shown:
-    """What says its sheet: it is printed, and a notebook shows it as tables."""
+    """Base of objects with a sheet: printed as text, shown as tables by a notebook."""
 
     def _sheet(self) -> Sheet:
         """The title, facts and tables."""
