@@ -23,8 +23,7 @@ from anydim.compiler.frontends.onnx.file.reading import Opened
 from anydim.compiler.frontends.onnx.file.strings import StringParts, StringsInside, cut, own_dims
 from anydim.compiler.frontends.onnx.file.variations import apply_ranks, apply_variation, variable_of
 from anydim.compiler.frontends.origins import Origin
-from anydim.compiler.frontends.overflow import GROW, expected_bounds
-from anydim.compiler.frontends.table import frontend_of, opened_source
+from anydim.compiler.frontends.table import GROW, expected_bounds, frontend_of, opened_source
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.graph.regions import FALLBACK
 from anydim.compiler.passes.options import PLAIN, KernelOptions

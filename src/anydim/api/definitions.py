@@ -59,7 +59,7 @@ from anydim.compiler.frontends.definition import (
 from anydim.compiler.frontends.definition_graph import graph_of, tensor_parameters
 from anydim.compiler.frontends.graph_builder import GraphBuilder
 from anydim.compiler.frontends.origins import DefinitionCall
-from anydim.compiler.frontends.pragmas import options_of
+from anydim.compiler.frontends.text_source import options_of
 from anydim.compiler.graph.evaluate import bind, check_guards
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.passes.options import PLAIN, given_options, known_precision

@@ -20,7 +20,7 @@ import anydim.compiler.ops  # noqa: F401  operators that definitions call
 from anydim.base.errors import OptionError
 from anydim.base.read_files import note_read
 from anydim.base.user_values import path_of, short_repr
-from anydim.compiler.frontends.pragmas import domain_of
+from anydim.compiler.frontends.text_source import domain_of
 from anydim.lang.surface.parser import parse
 from anydim.lang.surface.syntax import Definition
 

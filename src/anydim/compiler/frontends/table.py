@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import OptionError
 from anydim.base.pages import FROM_SCIKIT_LEARN, FROM_TORCH
+from anydim.base.user_values import short_repr
 from anydim.compiler.frontends.frontend import Frontend
 from anydim.compiler.frontends.graph_frontend import GraphFrontend
 from anydim.compiler.frontends.onnx.onnx_frontend import OnnxFrontend
 from anydim.compiler.frontends.text_frontend import TextFrontend
 from anydim.compiler.frontends.torch_frontend import TorchFrontend
+from anydim.sizes import Dim
 
 if TYPE_CHECKING:
     from anydim.compiler.frontends.onnx.file.reading import Opened
     from anydim.compiler.graph.nodes import Graph
-    from anydim.sizes import Dim
 
+ERROR, GROW = "error", "grow"  # values of `on_overflow`
 ONNX = OnnxFrontend()
 FRONTENDS: tuple[Frontend, ...] = (
     TextFrontend(),
@@ -82,3 +84,24 @@ def read(
             "they define operators of an ONNX file; a builder takes g.call(definition, ...)",
         )
     return found.read(source, dims or {}, operators, fallback)
+
+
+def expected_bounds(
+    source: Any, dims: Mapping[str, Dim], on_overflow: str
+) -> tuple[Mapping[str, Dim], Mapping[str, int]]:
+    """The dims to compile a source for, and the upper bounds that sizes may exceed.
+
+    Proofs rest on bounds: code for a dim up to 128 may be wrong at 129. With "grow", dims are
+    therefore compiled without upper bounds, and the given ones are kept as expected sizes.
+    Raises OptionError for an unknown mode, and for bounds that the source does not admit.
+    """
+    if not isinstance(on_overflow, str) or on_overflow not in (ERROR, GROW):
+        raise OptionError(f"on_overflow is {short_repr(on_overflow)}, expected 'error' or 'grow'")
+    if on_overflow == ERROR:
+        return dims, {}
+    expected = {name: dim.hi for name, dim in dims.items() if dim.hi not in (None, dim.lo)}
+    bounds = {name: Dim(dim.lo) if name in expected else dim for name, dim in dims.items()}
+    highs = {name: high for name, high in expected.items() if high is not None}
+    frontend = frontend_of(source)
+    found = frontend.soft_bounds(source, dims, highs)
+    return {} if frontend.declares_dims else bounds, found

@@ -18,8 +18,7 @@ from anydim.base.text import count_of, quote_list, suggestion
 from anydim.compiler.frontends.custom import read_text
 from anydim.compiler.frontends.definition import Pattern, keywords, pattern_of
 from anydim.compiler.frontends.definition_graph import graph_of, tensor_parameters
-from anydim.compiler.frontends.pragmas import options_of
-from anydim.compiler.frontends.text_source import TextSource
+from anydim.compiler.frontends.text_source import TextSource, options_of
 from anydim.compiler.graph.nodes import Graph
 from anydim.lang.resolve.ranks import ellipses_of, spreads_of
 from anydim.lang.surface.parser import parse_users

@@ -1,4 +1,10 @@
-"""A definition in a file as a source: `kernels.tc:matmul`."""
+"""A definition in a file as a source, `kernels.tc:matmul`, and comments that have a meaning.
+
+    # domain: my.ops
+    # option matmul.C: contraction(rows=6)
+
+The domain is that of the ONNX operators which the text implements; an option is a schedule.
+"""
 
 from __future__ import annotations
 
@@ -38,3 +44,18 @@ def text_source(source: Any) -> TextSource | None:
         return source
     found = _SOURCE.fullmatch(source) if isinstance(source, str) else None
     return None if found is None else TextSource(found["path"], found["name"] or "")
+
+
+_DOMAIN = re.compile(r"^[ \t]*#[ \t]*domain:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
+_OPTION = re.compile(r"^[ \t]*#[ \t]*option[ \t]+(.+?)[ \t]*$", re.MULTILINE)
+
+
+def domain_of(text: str) -> str:
+    """The domain declared in a text; '' if there is none."""
+    found = _DOMAIN.search(text)
+    return "" if found is None else found[1]
+
+
+def options_of(text: str) -> str:
+    """The options declared in a text, one per line."""
+    return "\n".join(_OPTION.findall(text))

@@ -11,7 +11,7 @@ from onnx import helper
 
 import anydim as ad
 from anydim.compiler.frontends.onnx.importer import import_model
-from anydim.compiler.frontends.overflow import expected_bounds
+from anydim.compiler.frontends.table import expected_bounds
 from anydim.sizes import given_dims
 
 Axes = Sequence[int | str | None]
