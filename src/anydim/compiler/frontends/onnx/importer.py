@@ -5,8 +5,9 @@
 Named dims of the file (dim_param) become dims; unnamed ones are named after their input and axis.
 One error lists all nodes that are not supported.
 
-`graphs/inputs.py` reads the inputs, `graphs/scope.py` the nodes, each by its row in
-`operators/table.py`. Subgraphs of nodes are built by `operators/branches.py`,
+`graphs/inputs.py` reads the inputs, `graphs/scope.py` imports the nodes: `graphs/resolve.py` looks
+up what imports a node, mostly a row of `operators/table.py`, and makes the `OnnxNode` that the row
+takes; the results are bound to names. Subgraphs of nodes are built by `operators/branches.py`,
 `operators/loop_scan.py` and `graphs/functions.py`; data-dependent sizes by `values/data_sizes.py`.
 """
 
