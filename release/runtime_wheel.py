@@ -50,7 +50,7 @@ SERVE = "serve"  # the extra of the server, which has the packages of the whole 
 DATA = ("py.typed", "serving/server/page.html")  # files beside modules
 COMPILING = {
     *(f"anydim/deploy/{name}.py" for name in ("save", "archive", "constants", "string_members")),
-    *(f"anydim/ort/{name}.py" for name in ("file", "kept")),
+    *(f"anydim/ort/{name}.py" for name in ("file", "cached_compile")),
 }
 LEFT = ("anydim/deploy/export/", "anydim/serving/ray/")  # need the compiler; need Ray
 _DATE = (1980, 1, 1, 0, 0, 0)
