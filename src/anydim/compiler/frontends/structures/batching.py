@@ -192,7 +192,7 @@ class _StatementBatcher:
         kind = self.kinds[expr.tensor]
         name = self.batch.children_size(kind.shape)
         if not name:
-            return self.of_call(expr, kind)
+            return _read_of_call(expr, kind, self.number())
         axis = kind.shape.index(Size.symbol(name))
         own = self.axis is not None and self.children is self.batch.children[name]
         plain = own and not expr.flat and _without_check(expr.indices[axis]) == self.position
@@ -201,14 +201,15 @@ class _StatementBatcher:
         rest = (*expr.indices[:axis], *expr.indices[axis + 1 :])
         return replace(expr, indices=(Index(self.child), *rest))
 
-    def of_call(self, expr: Read, kind: TensorType) -> Expr:
-        call = self.number()
-        if not expr.flat:
-            return replace(expr, indices=(call, *expr.indices))
-        if expr.default is not None:
-            raise CannotBatch(f"'{self.statement.target}' reads '{expr.tensor}' by its offset")
-        first = Apply("mul", (call, SizeTerm(product(kind.shape))))
-        return replace(expr, indices=(Apply("add", (first, expr.indices[0])),))
+
+def _read_of_call(expr: Read, kind: TensorType, call: Expr) -> Expr:
+    """Adds the axis of calls to a read of a tensor whose type in one call is `kind`."""
+    if not expr.flat:
+        return replace(expr, indices=(call, *expr.indices))
+    if expr.default is not None:
+        raise CannotBatch(f"a guarded read of '{expr.tensor}' by its offset")
+    first = Apply("mul", (call, SizeTerm(product(kind.shape))))
+    return replace(expr, indices=(Apply("add", (first, expr.indices[0])),))
 
 
 def _without_check(index: Expr) -> Expr:
@@ -239,12 +240,7 @@ def batch_steps(
     def change(expr: Expr) -> Expr | None:
         if not isinstance(expr, Read) or expr.tensor not in batch.tensors:
             return None
-        if not expr.flat:
-            return replace(expr, indices=(call, *expr.indices))
-        if expr.default is not None:
-            raise CannotBatch(f"a guarded read of '{expr.tensor}' by its offset")
-        first = Apply("mul", (call, SizeTerm(product(kinds[expr.tensor].shape))))
-        return replace(expr, indices=(Apply("add", (first, expr.indices[0])),))
+        return _read_of_call(expr, kinds[expr.tensor], call)
 
     def one(step: OrderedStep) -> OrderedStep:
         if isinstance(step, Statement):

@@ -22,7 +22,7 @@ from anydim.compiler.frontends.structures.batching import (
 from anydim.compiler.frontends.structures.emitter import BodyEmitter, Emitter
 from anydim.compiler.frontends.structures.records import Case, Instance, Key
 from anydim.compiler.frontends.structures.recursion import Computed, Recursion
-from anydim.compiler.graph.regions import LoopRegion, Scan, Sizes
+from anydim.compiler.graph.regions import Scan, Sizes
 from anydim.compiler.kernels.routines.level_plan import AT, COUNT, EDGE, EDGES, FIRST
 from anydim.lang.tree import (
     Apply,
@@ -450,9 +450,8 @@ class _Loop:
             results.append(made)
             scans.append(scan)
             kinds.append(kind)
-        inputs = (*self.history.values(), *inner.captures)
-        body = inner.graph(f"{recursion.definition.name}.levels", inputs, results)
-        region = LoopRegion(body, self.counter, levels, False, 0, tuple(scans))
+        name, histories = f"{recursion.definition.name}.levels", self.history.values()
+        region = inner.loop(name, self.counter, levels, histories, results, scans)
         names = [outer.fresh(self.history[i.key, r]) for i, r in self.keys]
         names += [
             outer.fresh(f"{recursion.cases[case].name}.made{site}.{number}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from anydim.compiler.frontends.structures.cycles import Outside, Values, argument_tables, outside_of
 from anydim.compiler.frontends.structures.emitter import BodyEmitter
 from anydim.compiler.frontends.structures.recursion import Recursion
-from anydim.compiler.graph.regions import LoopRegion, Scan, Sizes
+from anydim.compiler.graph.regions import Scan, Sizes
 from anydim.compiler.kernels.routines.level_plan import DOWN, DOWNS
 from anydim.lang.tree import TensorType
 from anydim.sizes import Dim, Size
@@ -83,9 +83,8 @@ class Down:
             whole = recursion.calls(case)
             scans.append(Scan(self.column(case, DOWN), whole, history=True, joined=True))
             kinds.append(TensorType(kind.dtype, (whole, *kind.shape)))
-        inputs = (*histories, *self.inner.captures)
-        body = self.inner.graph(f"{recursion.definition.name}.depths", inputs, results)
-        held_loop = LoopRegion(body, self.counter, depths, False, 0, tuple(scans))
+        loop_name = f"{recursion.definition.name}.depths"
+        held_loop = self.inner.loop(loop_name, self.counter, depths, histories, results, scans)
         names = [outer.fresh(name) for name in histories]
         outer.region(held_loop, self.inner.given, names, kinds)
         for ((case, call, parameter), _), name in zip(sites, names):

@@ -17,6 +17,7 @@ from anydim.compiler.graph.regions import (
     BranchRegion,
     LoopRegion,
     PartRegion,
+    Scan,
     Sizes,
 )
 from anydim.lang.tree import (
@@ -215,7 +216,11 @@ class BodyEmitter(Emitter):
             self.given.append(value)
         return self.captured[value]
 
-    @property
-    def captures(self) -> list[str]:
-        """The names inside of captured values, in order."""
-        return [self.captured[name] for name in self.given]
+    def loop(
+        self, name: str, counter: str, trips: Size, histories: Iterable[str],
+        results: Sequence[str], scans: Sequence[Scan],
+    ) -> LoopRegion:  # fmt: skip
+        """The loop of this body over its `histories` and captured values."""
+        inputs = (*histories, *(self.captured[name] for name in self.given))
+        body = self.graph(name, inputs, results)
+        return LoopRegion(body, counter, trips, False, 0, tuple(scans))

@@ -158,6 +158,10 @@ def number_calls(recursion: Recursion) -> None:
     _sizes(recursion, dict(zip(layout.results(), kinds)))
 
 
+_TABLES = {"levels": "table", "edges": "owner", "depths": "down"}
+"""Counts of rows -> the result of `call_levels` that has at least so many rows."""
+
+
 def _sizes(recursion: Recursion, kinds: Mapping[tuple[Any, ...], TensorType]) -> None:
     """Declare the sizes of levels as dims."""
     emitter, layout, name = recursion.emitter, recursion.layout, recursion.definition.name
@@ -178,15 +182,9 @@ def _sizes(recursion: Recursion, kinds: Mapping[tuple[Any, ...], TensorType]) ->
         recursion.dims[size] = dim
         dims.append(Dim(dim, 0, 0) if word == "fault" else Dim(dim))
         symbol = Size.symbol(dim)
-        if word == "levels":
-            constraints.append(kinds["table", parts[0]].shape[0] - symbol)
-        elif word == "calls":
-            constraints.append(recursion.bounds.case(parts[0]) - symbol)
-        elif word == "edges":
-            constraints.append(kinds["owner", parts[0], parts[1]].shape[0] - symbol)
-        elif word == "depths":
-            constraints.append(kinds["down", parts[0]].shape[0] - symbol)
-        elif word == "broadest":
+        if word in _TABLES:
+            constraints.append(kinds[(_TABLES[word], *parts)].shape[0] - symbol)
+        elif word in ("calls", "broadest"):
             constraints.append(recursion.bounds.case(parts[0]) - symbol)
         elif word == "widest":
             whole = ("calls", *parts) if len(parts) == 1 else ("edges", *parts)

@@ -295,14 +295,17 @@ class Recursion:
         the arguments, and the result for each name of the case that is one."""
         called = {call.callee for call in case.calls}
         results = ((key, tuple(kinds)) for key, kinds in self.results.items() if key in called)
-        unknown = {
-            n for kinds in self.results.values() for k in kinds for s in k.shape for n in s.symbols
-        }
+        unknown = self._sizes_of_results()
         passed = ((own, k) for own, k in self.passed.items() if own[0] == case.instance.key)
         known = case.name, tensor, frozenset(results), frozenset(unknown), frozenset(passed)
         if known not in self.groups:
             self.groups[known] = self._instantiate(case, tensor)
         return self.groups[known]
+
+    def _sizes_of_results(self) -> set[str]:
+        """The dims in the types of results so far."""
+        shapes = (kind.shape for kinds in self.results.values() for kind in kinds)
+        return {name for shape in shapes for size in shape for name in size.symbols}
 
     def _instantiate(self, case: Case, tensor: str) -> Instantiated:
         ranks = {
@@ -312,10 +315,8 @@ class Recursion:
         definition, names = definition_of(case, ranks, tensor)
         kinds = {name: self._field_type(case, name) for name in case.fields}
         box = self.sizes_box
-        unknown = {
-            n for kinds in self.results.values() for k in kinds for s in k.shape for n in s.symbols
-        }
-        box = box.also(*(Dim(name) for name in sorted(unknown - set(box.names))))
+        new = self._sizes_of_results() - set(box.names)
+        box = box.also(*map(Dim, sorted(new)))
         for call in case.calls:
             count: tuple[Size, ...] = ()
             if call.several:
