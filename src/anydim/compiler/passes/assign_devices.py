@@ -75,7 +75,7 @@ class Place:
 
 
 class _Level:
-    """One graph, without its nested graphs."""
+    """Assigns the nodes of one graph; nested graphs have levels of their own."""
 
     def __init__(self, options: Place, graph: Graph, reasons: dict[str, str]) -> None:
         self.options, self.reasons = options, reasons

@@ -60,7 +60,7 @@ class _Map:
 
 
 class _Work:
-    """The statements under rewriting, and the new constants."""
+    """State of the rewrite: statements and new constants."""
 
     def __init__(self, graph: Graph, lines: list[Line], precision: str) -> None:
         self.graph = graph

@@ -1,6 +1,6 @@
 """Clusters of statements during fusion: membership, legality, cycles.
 
-Templates are queried once per group that is equal but for the names of its tensors.
+Matches of templates are cached per group up to renaming of its tensors.
 """
 
 from __future__ import annotations
@@ -301,7 +301,7 @@ Key = tuple[Hashable, ...]
 
 
 class Forms:
-    """Numbers statements so that statements equal but for tensor names get one number."""
+    """Numbers statements up to renaming of their tensors."""
 
     def __init__(self) -> None:
         self.numbers: dict[Statement, int] = {}

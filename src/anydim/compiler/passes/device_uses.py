@@ -1,4 +1,4 @@
-"""Devices on which regions read their values, and on which steps with nested regions make theirs.
+"""Devices that read and write the values of regions, before copies are inserted.
 
 A value that a segment computes is on its device. A result of a branch is on the device that takes
 the fewest copies, in its arms and for its readers; a carried value is on the device where an

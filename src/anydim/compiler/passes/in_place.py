@@ -1,4 +1,4 @@
-"""Pairs of values that share a buffer: a result and an operand that dies.
+"""Results that reuse the buffer of an operand at its last use.
 
 A kernel lists the results that it can write where it reads an operand (`Launch.in_place`). The
 buffer is reused if the operand has no later reader and both have the same size in bytes. If the

@@ -25,7 +25,7 @@ from anydim.compiler.passes.assemble import Store
 from anydim.compiler.passes.delegate.empty_tensors import nonempty_sizes_of_file
 from anydim.compiler.passes.device_copies import CopiesBetween
 from anydim.compiler.passes.in_place import updated_loops
-from anydim.compiler.passes.segment import Cut, Held, Part, straight
+from anydim.compiler.passes.segment import Cut, NestingNode, Part, straight
 from anydim.runtime.program.program import Program
 from anydim.runtime.program.region import (
     BranchStep,
@@ -81,10 +81,10 @@ class Link:
         guards = list(graph.guards)
         steps: list[Step] = []
         for step in cut.steps:
-            if isinstance(step, Held) and isinstance(step.node.region, Foreign):
+            if isinstance(step, NestingNode) and isinstance(step.node.region, Foreign):
                 steps.append(self._foreign(graph, step.node, step.node.region))
                 continue
-            if isinstance(step, Held):
+            if isinstance(step, NestingNode):
                 steps.append(_HELD[type(step.node.region)](step.node, step.regions))
                 continue
             linked = parts[id(step)]

@@ -17,7 +17,7 @@ from anydim.base.text import count_of, table, time_text
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.passes.assign_devices import ESTIMATED, Place, Placed, summary
 from anydim.compiler.passes.device_placement.by_size import (
-    Taken,
+    PlacementTime,
     chosen_by_size,
     features_of,
     formulas,
@@ -56,7 +56,7 @@ class Choosing:
         graphs = [placed.graph for placed in self._every]
         self._static = [graphs.index(placed.graph) for placed in static]
         known = {device.name: device for device in place.devices}
-        self._takes = [Taken.by(placed, known) for placed in graphs]
+        self._takes = [PlacementTime.by(placed, known) for placed in graphs]
         self._notes: list[str] = []
 
     def run(self) -> Placed:

@@ -1,4 +1,4 @@
-"""Extensions of the compilation of a program: more templates, and padding of dims."""
+"""Options of a compilation: additional templates, and padding of dims."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def counted_in_steps(lines: list[Line], graph: Graph, types: dict[str, TensorTyp
 
 
 class _Work:
-    """Facts about the values of a graph, and the new constants."""
+    """State of the rewrite: types and writers of values, new constants."""
 
     def __init__(self, graph: Graph, types: dict[str, TensorType], lines: list[Line]) -> None:
         self.graph, self.types = graph, types
@@ -107,7 +107,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Steps:
-    """Rewrites values in units of a scale; None where that would cost a division per element."""
+    """Divides values by a scale; None where that would divide per element."""
 
     work: _Work
     axes: Mapping[str, Axis]

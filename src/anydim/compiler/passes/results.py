@@ -15,7 +15,7 @@ from anydim.runtime.signature import PASSED_THROUGH
 
 @dataclass(frozen=True)
 class Results:
-    """Copy outputs that no node makes."""
+    """Copy outputs that are inputs, constants or other outputs."""
 
     def run(self, graph: Graph) -> Graph:
         given = {*graph.inputs, *graph.constants}

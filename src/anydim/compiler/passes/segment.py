@@ -44,8 +44,8 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Held:
-    """A node that finds dims or runs nested graphs: `regions` are their numbers."""
+class NestingNode:
+    """A node that defines dims or runs the nested graphs numbered `regions`."""
 
     node: Node
     regions: tuple[int, ...] = ()
@@ -57,7 +57,7 @@ class Cut:
 
     graph: Graph
     given: frozenset[str]
-    steps: tuple[Part | Held, ...]
+    steps: tuple[Part | NestingNode, ...]
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -163,7 +163,9 @@ class _Work:
         self.depth -= 1
         return Cut(inside, frozenset(given), steps)
 
-    def _steps(self, graph: Graph, order: _Order, counter: str | None) -> Iterable[Part | Held]:
+    def _steps(
+        self, graph: Graph, order: _Order, counter: str | None
+    ) -> Iterable[Part | NestingNode]:
         for nodes in order.runs():
             node = graph.nodes[nodes[0]]
             if node.region is None:
@@ -178,7 +180,7 @@ class _Work:
                 known[node.region.counter] = node.region.body.box.dim(node.region.counter)
                 wanted = symbols_of([scan.position for scan in node.region.scans])
             held = node.region.held.values()
-            yield Held(node, tuple(self.cut(other, known, inner, wanted) for other in held))
+            yield NestingNode(node, tuple(self.cut(other, known, inner, wanted) for other in held))
 
 
 def _referenced_dims(graph: Graph) -> set[str]:

@@ -257,7 +257,7 @@ def _mentions_dims(statement: Statement) -> bool:
 
 
 def _merge_equal(lines: list[Line], graph: Graph) -> list[Line]:
-    """Keep the first of statements equal but for the names of axes and targets."""
+    """Merge statements that are equal up to renaming of axes and targets, into the first."""
     first: dict[Statement, str] = {}
     instead: dict[str, str] = {}
     kept = []

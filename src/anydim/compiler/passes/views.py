@@ -143,7 +143,7 @@ def _rather_written(lookup: Statement, statement: Statement, read: Read) -> bool
 
 
 def _is_transposed(statement: Statement, read: Read) -> bool:
-    """Whether a statement's last axis runs across rows of a read, and another axis along them.
+    """Whether a read is transposed: the last axis steps across its rows, another along them.
 
     Axes known to be short do not count. Each index and element would come from another row: many
     more cache lines than a set of the L1 cache holds, as rows are often powers of two apart.

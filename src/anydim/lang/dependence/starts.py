@@ -144,7 +144,7 @@ def _runs_over(at: LoopAt, around: tuple[LoopAt, ...], size: Size, box: Box) -> 
 
 
 def _after(read: Access, loops: Mapping[int, LoopAt], last: int) -> bool:
-    """Whether a read is of an element that the filling write has written."""
+    """Whether the filling write precedes a read of the same element."""
     order = sorted(loops.items(), key=lambda item: item[1].number)
     around = {at.number for at in read.instance.loops}
     own = read.instance.number

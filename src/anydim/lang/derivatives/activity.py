@@ -35,7 +35,7 @@ def active_tensors(
 def _grow_until_stable(
     found: set[str], steps: Sequence[Statement | Write], add: object
 ) -> set[str]:
-    """The set, with what each step adds to it until nothing changes."""
+    """Least fixed point: `add` extends the set step by step until nothing changes."""
     while True:
         more = {name for step in steps for name in add(step, found)}  # type: ignore[operator]
         if more <= found:

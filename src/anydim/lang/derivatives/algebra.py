@@ -80,7 +80,7 @@ def every(conditions: list[Expr]) -> Expr | None:
 
 
 def simplify(expr: Expr) -> Expr:
-    """The expression without decided branches and bounds checks: `instantiate` adds those."""
+    """Remove bounds checks and decided branches; `instantiate` adds the checks again."""
     return rewrite(expr, _plain_part)
 
 
@@ -100,7 +100,7 @@ def _plain_part(part: Expr) -> Expr | None:
 
 
 def _fold_logic(is_and: bool, left: Expr, right: Expr) -> Expr | None:
-    """A conjunction or disjunction one side of which is decided."""
+    """Simplify `&&` or `||` if one side is a constant; None otherwise."""
     for one, other in ((left, right), (right, left)):
         if _is_truth(one):
             return other if one.value == is_and else one

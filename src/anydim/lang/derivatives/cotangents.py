@@ -1,4 +1,4 @@
-"""The cotangents of tensors while the backward pass is written: names, definitions, homes.
+"""State of the backward pass under construction: names, definitions and blocks of cotangents.
 
 A cotangent lives in the innermost block that has every access of its tensor, if the tensor is
 defined there as a whole; else it lives for all of the backward pass and starts from zero.
@@ -127,7 +127,7 @@ class Cotangents:
         return tensor in self.home(tensor).defined
 
     def start(self, tensor: str) -> None:
-        """Make a cotangent one that can be added to: zero, or a copy of the given one."""
+        """Initialise an accumulator of a cotangent: zero, or a copy of the given one."""
         home = self.home(tensor)
         if tensor not in home.defined:
             home.steps.append(self.zero(tensor))

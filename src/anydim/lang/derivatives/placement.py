@@ -321,7 +321,7 @@ def _factors(value: Expr) -> list[Read] | None:
 
 
 def _rename_axes(update: Update) -> Update:
-    """The new axes under the names of those they replace."""
+    """Give the new axes the names of the axes that they replace."""
     kept = {axis.name for axis in update.reduced}
     names: dict[str, Expr] = {}
     for axis in update.axes:
@@ -371,7 +371,7 @@ def _unflatten(offset: Expr, shape: tuple[Size, ...]) -> tuple[Expr, ...]:
 def _redirect_outside(
     given: Contribution, indices: Sequence[Expr], shape: tuple[Size, ...]
 ) -> tuple[Expr, ...]:
-    """Indices that are one past the end wherever the read has no element or is not used."""
+    """Redirect indices to one past the end where the read is out of bounds or unused."""
     conditions = list(given.conditions)
     if given.read.default is not None:
         for index, size in zip(indices, shape):

@@ -311,7 +311,7 @@ def _entries(saved: Sequence[str], here: Path, loops: tuple[Loop, ...]) -> list[
 
 
 def _own_reads(step: OrderedStep, here: Path, loops: tuple[Loop, ...]) -> list[Access]:
-    """The read of its own target by a step that combines with it."""
+    """The implicit read of the target by an accumulating step."""
     if isinstance(step, Write) and not defines(step):
         return [Access(step.target, step.indices, here, loops)]
     return []

@@ -159,7 +159,7 @@ class StepAdjoint:
         self._add(tensor, update)
 
     def _scatter_with_margin(self, update: Update, kind: TensorType) -> Update:
-        """Scatter into a tensor with one more position in each dimension, then take the rest."""
+        """Scatter into a padded temporary that collects out-of-bounds writes, then drop the padding."""
         cotangents = self.cotangents
         larger = TensorType(kind.dtype, tuple(size + 1 for size in kind.shape))
         name = cotangents.temporary("spill", larger)
@@ -190,7 +190,7 @@ class StepAdjoint:
 
 
 def _join_contributions(given: Iterable[Contribution]) -> list[Contribution]:
-    """The contributions, those to one read under the same conditions as one."""
+    """Sum the contributions to one read under the same conditions."""
     found: dict[tuple[Read, tuple[Expr, ...]], Contribution] = {}
     for each in given:
         known = found.get((each.read, each.conditions))

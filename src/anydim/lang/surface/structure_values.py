@@ -192,7 +192,7 @@ class _Inferred:
         self, name: str, target: _Variable, source: _Variable, position: int,
         where: str = "statement",
     ) -> None:  # fmt: skip
-        """Let two variables have one type; `name` is that of the target."""
+        """Unify two type variables; `name` is the target's, for errors."""
         target, source = target.root(), source.root()
         if target is source:
             return
@@ -205,7 +205,7 @@ class _Inferred:
     def _assign(
         self, name: str, target: _Variable, kinds: Kinds, position: int, where: str = "statement"
     ) -> None:
-        """Leave only the types of a value to its target."""
+        """Narrow the types of a target to those of the value."""
         if not self._narrow(target, kinds):
             known = target.root().kinds or frozenset()
             here, there = _kinds_text(kinds), _kinds_text(known)

@@ -16,7 +16,7 @@ from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.graph.verify import verify
 from anydim.compiler.passes.assign_devices import Place
 from anydim.compiler.passes.device_placement.by_size import (
-    Taken,
+    PlacementTime,
     chosen_by_size,
     crossings,
     formulas,
@@ -180,7 +180,7 @@ def followed(graph: Graph, point: dict[str, int]) -> Graph:
 
 
 def by_estimates(graph: Graph, placements: list[Graph], devices: dict[str, Device]) -> Graph:
-    times = formulas([Taken.by(placed, devices) for placed in placements])
+    times = formulas([PlacementTime.by(placed, devices) for placed in placements])
     return verify(chosen_by_size(graph, placements, compare_times(dict(enumerate(times)))))
 
 
@@ -193,11 +193,11 @@ def test_a_few_placements_are_as_good_as_the_best_everywhere(speed: Speed) -> No
     points = points_of(graph.box)
     places = [Place(tuple(devices.values()), points=(p,)).run(graph).graph for p in points]
     places = list(dict.fromkeys(places))
-    seconds = numpy.array([Taken.by(placed, devices).at(points) for placed in places])
+    seconds = numpy.array([PlacementTime.by(placed, devices).at(points) for placed in places])
     few = best_few(seconds)
     chosen = by_estimates(graph, [places[number] for number in few], devices)
     grid = [{"n": n} for n in (0, 1, 2, 3, 5, 7, *range(8, 4096, 61), 4096)]
-    every = numpy.array([Taken.by(placed, devices).at(grid) for placed in places])
+    every = numpy.array([PlacementTime.by(placed, devices).at(grid) for placed in places])
     for at, point in enumerate(grid):
         taken = places.index(followed(chosen, point))
         assert every[taken, at] <= 1.03 * every[:, at].min()

@@ -17,7 +17,7 @@ from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.graph.verify import verify
 from anydim.compiler.passes.assign_devices import Place, Placed
 from anydim.compiler.passes.device_placement import timed
-from anydim.compiler.passes.device_placement.by_size import Taken
+from anydim.compiler.passes.device_placement.by_size import PlacementTime
 from anydim.compiler.passes.device_placement.min_cut_choice import Device
 from anydim.compiler.passes.device_placement.speeds import CLASSES, Speed
 from anydim.compiler.passes.device_placement.timed import Timing, Trial
@@ -106,7 +106,7 @@ def truth(host: Speed, accel: Speed, call: float = 0.0, from_on: float = 1.0) ->
     devices = {"": replace(HOST, speed=host), "accel": replace(ACCEL, speed=accel)}
 
     def clock(placed: Graph) -> Clock:
-        taken, there = Taken.by(placed, devices), any(node.device for node in placed.nodes)
+        taken, there = PlacementTime.by(placed, devices), any(node.device for node in placed.nodes)
 
         def seconds(point: Point) -> float:
             plain = float(taken.at([point])[0])

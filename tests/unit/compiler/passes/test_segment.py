@@ -12,7 +12,7 @@ from anydim.compiler.graph.regions import CALL, LOOP, SIZES, CallRegion, LoopReg
 from anydim.compiler.passes.assemble import Store
 from anydim.compiler.passes.copy_elimination import without_copies
 from anydim.compiler.passes.link import Link, Linked
-from anydim.compiler.passes.segment import Cut, Held, Part, Segment, straight
+from anydim.compiler.passes.segment import Cut, NestingNode, Part, Segment, straight
 from anydim.runtime.program import segment as records
 from anydim.runtime.program.region import ReleaseStep
 from anydim.runtime.signature import Signature, TensorSpec
@@ -104,7 +104,7 @@ def test_equal_held_graphs_are_one() -> None:
     cuts = cut(graph)
     assert len(cuts) == 3
     steps = cuts[-1].steps
-    assert [step.regions for step in steps if isinstance(step, Held)] == [(0,), (0,), (1,)]
+    assert [step.regions for step in steps if isinstance(step, NestingNode)] == [(0,), (0,), (1,)]
 
 
 def test_a_dim_of_a_grandparent_is_passed_down() -> None:

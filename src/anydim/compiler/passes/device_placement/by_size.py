@@ -46,13 +46,13 @@ def points_of(box: Box, guards: Sequence[Guard] = ()) -> list[dict[str, int]]:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """The time of a placement: pairs of seconds per unit and a formula of units."""
+class PlacementTime:
+    """Estimated time of a placement: a sum of formulas, each with seconds per unit."""
 
     parts: tuple[tuple[float, Size], ...]
 
     @staticmethod
-    def by(graph: Graph, devices: Mapping[str, Device]) -> Taken:
+    def by(graph: Graph, devices: Mapping[str, Device]) -> PlacementTime:
         """The time of a graph whose nodes have devices."""
         found: dict[float, Size] = {}
 
@@ -74,7 +74,7 @@ class Taken:
                 if device != HOST:
                     more(devices[device].speed.copy, 1)
                     more(devices[device].speed.copied, size)
-        return Taken(tuple(found.items()))
+        return PlacementTime(tuple(found.items()))
 
     def at(self, points: Sequence[Mapping[str, int]]) -> numpy.ndarray:
         """Evaluate in seconds at some sizes."""
@@ -91,7 +91,7 @@ class Taken:
             total = total + size * round(seconds / unit)
         return total
 
-    def fit(self, points: Sequence[Mapping[str, int]], seconds: numpy.ndarray) -> Taken:
+    def fit(self, points: Sequence[Mapping[str, int]], seconds: numpy.ndarray) -> PlacementTime:
         """Least-squares fit of the speeds to measured seconds, non-negative."""
         sampled, weights = Sampled(points), 1.0 / numpy.maximum(seconds, 1e-9)
         columns = [sampled.at(size) * weights for _, size in self.parts]
@@ -104,7 +104,9 @@ class Taken:
             if min(rates) >= 0:
                 break
             del kept[int(numpy.argmin(numpy.array(rates) * scales))]
-        return Taken(tuple((rate, self.parts[n][1]) for n, rate in zip(kept, rates) if rate))
+        return PlacementTime(
+            tuple((rate, self.parts[n][1]) for n, rate in zip(kept, rates) if rate)
+        )
 
 
 def crossings(graph: Graph, engines: Container[str] = ()) -> list[tuple[str, str, str]]:
@@ -134,7 +136,7 @@ def twice_bytes(placements: Sequence[Graph]) -> int:
     return sum(bytes for *_, bytes in held) - sum(once.values())
 
 
-def features_of(graph: Graph, takes: Sequence[Taken]) -> list[Feature]:
+def features_of(graph: Graph, takes: Sequence[PlacementTime]) -> list[Feature]:
     """Features for guards: dims, products of two dims, total work, differences of times.
 
     Simple ones come first. Only dims known from the inputs: guards are evaluated before any step.
@@ -151,7 +153,7 @@ def features_of(graph: Graph, takes: Sequence[Taken]) -> list[Feature]:
     return [each for each in found if set() < each.left.symbols | each.right.symbols <= known]
 
 
-def formulas(takes: Sequence[Taken]) -> list[Size]:
+def formulas(takes: Sequence[PlacementTime]) -> list[Size]:
     """Times in a common unit, as formulas with integer coefficients."""
     speeds = [seconds for each in takes for seconds, _ in each.parts] or [1.0]
     unit = min(max(speeds) / _DIGITS, min(speeds) / _DIGITS_OF_SMALLEST)

@@ -1,4 +1,4 @@
-"""Whether a node computes each index of a dim from the same index of its operands alone.
+"""Proves that a node is elementwise along a dim: index i of its result reads index i only.
 
 A batch norm at inference, a linear layer and a gather from a constant table do so for the axes
 batch and sequence; a softmax over the sequence does so for the batch only. Axes are recognised by

@@ -1,4 +1,4 @@
-"""Estimates which nodes over all tokens or rows are faster in the loops over rows beside them.
+"""Estimates which batched nodes are faster inside the neighbouring loops over rows.
 
 A node over all tokens reads its weights once. Between two loops it has a price: loops pass values
 to it and to each other through memory, where those of all rows exceed the caches, and kernels do

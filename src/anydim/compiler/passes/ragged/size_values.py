@@ -1,4 +1,4 @@
-"""Values that sizes and masks alone determine, as expressions of their indices.
+"""Values that depend only on sizes and masks, as expressions of their indices.
 
     rows = range(batch)               rows(r) = r
     keys = range(seq)                 keys(k) = k
@@ -45,7 +45,7 @@ _MOST = 200  # parts of an expression that is worth inlining
 
 @dataclass
 class SizeValues:
-    """The expressions of the values of a graph that no input determines."""
+    """Expressions of the values of a graph that depend on no input."""
 
     graph: Graph
     masks: frozenset[str] = frozenset()
