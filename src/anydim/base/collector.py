@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_frozen_by_others = False  # to count frozen objects takes as long as there are many: once
+_frozen_by_others = False  # noted once: counting frozen objects takes time for each
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def public(known: Public) -> Public:
 
 
 def with_keywords_of(other: Callable[..., Any]) -> Callable[[Public], Public]:
-    """A decorator: `help` shows the keywords of `other` that a function passes on by `**`."""
+    """Decorate a function that passes `**` on to `other`: `help` shows the keywords of both."""
 
     def decorate(function: Public) -> Public:
         own = signature(function)

@@ -66,7 +66,7 @@ def _acquire(path: str, done: Callable[[], bool], end: float) -> int | None:
 
 
 class _Holder:
-    """The process that holds a lock, as its waiter sees it."""
+    """Watches the process that holds a lock, to detect that it makes no progress."""
 
     def __init__(self) -> None:
         self._last: tuple[str, str] | None = None

@@ -152,7 +152,7 @@ def note_read(path: str | os.PathLike[str], found: os.stat_result | None = None)
 
 
 def _digest_of(state: FileState) -> str:
-    """The digest of a file in this state; one that no file has if it has changed."""
+    """Digest a file that has this state; "changed", which is no digest, if it has another now."""
     with suppress(OSError):
         read = FileRead.of(state.path)
         if read.state == state:

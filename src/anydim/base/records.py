@@ -33,8 +33,8 @@ else:
         hashed = cls.__dict__.get("__hash__", cls.__hash__ if not eq else None)
         if cls.__doc__ is None:
             cls.__doc__ = cls.__name__  # else built from a signature: 0.3 ms
-        found = _Found(cls)
-        for name in _Found.names:
+        found = _Inspection(cls)
+        for name in _Inspection.names:
             setattr(cls, name, _OnDemand(found, name))
         if frozen:
             cls.__setattr__, cls.__delattr__ = _refuse, _refuse
@@ -105,7 +105,7 @@ def is_record(cls: type) -> bool:
     return hasattr(cls, _FIELDS)
 
 
-class _Found:
+class _Inspection:
     """The fields of a record, and their inspection by the standard library on demand."""
 
     names = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
@@ -151,7 +151,7 @@ class _Found:
 class _OnDemand:
     """A class attribute that the standard library computes at its first access."""
 
-    def __init__(self, found: _Found, name: str) -> None:
+    def __init__(self, found: _Inspection, name: str) -> None:
         self._found, self._name = found, name
 
     def __get__(self, instance: object, cls: type) -> Any:

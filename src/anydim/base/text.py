@@ -130,7 +130,7 @@ def table(
 
 
 def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:
-    """The columns of each table that fits into so much room, the first column in all of them."""
+    """Split columns into tables that fit `room`; each repeats the first column."""
     blocks: list[list[int]] = [[0]] if widths else [[]]
     for at in range(1, len(widths)):
         taken = sum(widths[each] + 2 for each in blocks[-1])
@@ -141,7 +141,7 @@ def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:
 
 
 def fold_lines(text: str, columns: int = COLUMNS) -> str:
-    """Lines longer than `columns` go on below, deeper than they began."""
+    """Wrap lines longer than `columns`; continuations are indented deeper."""
     lines = text.split("\n")
     return "\n".join(line if len(line) <= columns else _fold(line, columns) for line in lines)
 

@@ -121,15 +121,17 @@ def _guard(
     check: Check, signature: Signature, shapes: Shapes, dims: Mapping[str, int]
 ) -> InputError:
     assert check.guard is not None
-    told = telling(check.guard, signature.guards, dims, signature.box)
+    told = choose_guard(check.guard, signature.guards, dims, signature.box)
     return guard_error(told, f"{signature.noun}s of {signature.name}", dims, signature.box)
 
 
-def telling(failed: Guard, guards: Sequence[Guard], dims: Mapping[str, int], box: Box) -> Guard:
-    """The guard that the error is about.
+def choose_guard(
+    failed: Guard, guards: Sequence[Guard], dims: Mapping[str, int], box: Box
+) -> Guard:
+    """Choose the guard that an error reports for a failed one.
 
-    An equality of the same dims that fails, too, is preferred to bounds of an index if sizes within
-    the bounds may not meet it.
+    Prefers a failed equality of the same dims to bounds of an index, if its advice differs: sizes
+    within the bounds may still violate the equality.
     """
     if failed.relation == "==":
         return failed

@@ -31,7 +31,7 @@ _TRIED = 2000  # empty calls
 
 
 @dataclass(frozen=True)
-class Part:
+class LaunchPart:
     """One thread's part of a launch: elements `first`:`stop` of its range; times in ns.
 
     `table` and `site` identify the launch: the table of code, and the index in it. `sizes` are the
@@ -54,7 +54,7 @@ class Launch:
 
     table: int
     site: int
-    parts: tuple[Part, ...]
+    parts: tuple[LaunchPart, ...]
 
     @property
     def nanoseconds(self) -> int:
@@ -177,7 +177,8 @@ class Clock:
             raise self._raised.pop()
         spent = self._spent
         parts = [
-            Part(*(*part[:5], max(part[4] + 1, part[5] - spent), *part[6:])) for part in self._parts
+            LaunchPart(*(*part[:5], max(part[4] + 1, part[5] - spent), *part[6:]))
+            for part in self._parts
         ]
         launches = _launches(sorted(parts, key=lambda p: p.begin))
         done = {name: times.get(each, ()) for name, each in self._devices.items()}
@@ -208,9 +209,9 @@ def _noting(device: str, calls: list[DeviceCall]) -> Note:
     return note
 
 
-def _launches(parts: list[Part]) -> Iterator[Launch]:
+def _launches(parts: list[LaunchPart]) -> Iterator[Launch]:
     """Group parts, sorted by begin, into launches, which run one after the other."""
-    held: list[Part] = []
+    held: list[LaunchPart] = []
     for part in parts:
         same = held and (held[0].table, held[0].site) == (part.table, part.site)
         if held and not (same and all(other.first != part.first for other in held)):

@@ -92,7 +92,7 @@ class Schema:
         return dict(zip(self.types[type], zip(accumulate(sizes, initial=0), sizes)))
 
     def number_arrays(self, arrays: Arrays, type: str) -> dict[str, tuple[int, int]]:
-        """As `numbering`, for arrays of a forest; an array without nodes may be missing."""
+        """Number the nodes of a forest, as `numbering`; arrays without nodes may be missing."""
 
         def count(constructor: ConstructorPort) -> int:
             for field in constructor.fields:

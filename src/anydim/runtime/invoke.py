@@ -69,13 +69,13 @@ def _addresses() -> tuple[int, ...]:
     if not HEADS or object.__basicsize__ != 16:
         return ()
     names = (*_FUNCTIONS, "PyCMethod_New")
-    if not all(hasattr(ctypes.pythonapi, name) for name in names) or not _fields_lie_so():
+    if not all(hasattr(ctypes.pythonapi, name) for name in names) or not _has_known_layout():
         return ()
     found = [getattr(ctypes.pythonapi, name) for name in _FUNCTIONS]
     return tuple(ctypes.cast(each, ctypes.c_void_p).value or 0 for each in found)
 
 
-def _fields_lie_so() -> bool:
+def _has_known_layout() -> bool:
     """Verify the offsets of rank, sizes, dtype and flags that native code assumes."""
     for array in (numpy.zeros((2, 3), numpy.int8)[:, 1:], numpy.zeros((5,)), numpy.zeros(())):
         words = (ctypes.c_uint64 * 9).from_address(id(array))

@@ -33,7 +33,7 @@ _WHERE = "structure"  # in errors before the input is known
 
 
 def of_kinds(kinds: Any, children: Any, fields: Fields, roots: Any) -> Numbered:
-    """Nodes with a row of children each, -1 for none."""
+    """Number nodes that are given by kinds and a table of children, padded with -1."""
     table, found = integers(_WHERE, "children", children, 2), numpy.asarray(kinds)
     if found.ndim != 1 or len(found) != len(table):
         raise InputError(
@@ -45,7 +45,7 @@ def of_kinds(kinds: Any, children: Any, fields: Fields, roots: Any) -> Numbered:
 
 
 def of_parents(parents: Any, fields: Fields, kinds: Any) -> Numbered:
-    """Nodes with a parent each, -1 for none."""
+    """Number nodes that are given by their parents; -1 marks a root."""
     above = integers(_WHERE, "parents", parents)
     within(_WHERE, above, -1, len(above), "parents refer", count_of(len(above), "node"))
     order = numpy.argsort(above, kind="stable")[int((above < 0).sum()) :]

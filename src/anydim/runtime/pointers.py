@@ -31,7 +31,7 @@ def _all_memory(kind: Literal["B", "Q"], bytes: int) -> memoryview:
 _bytes, _words = _all_memory("B", 1), _all_memory("Q", 8)
 
 
-def _stands_there() -> bool:
+def _has_pointers_in_heads() -> bool:
     """Verify on some arrays that the data pointer follows the object's head."""
     if sys.implementation.name != "cpython" or numpy.ndarray.__basicsize__ < _HEAD + 8:
         return False
@@ -53,7 +53,7 @@ def _pointers_by_ctypes(arrays: Iterable[numpy.ndarray]) -> list[int]:
     return [array.ctypes.data for array in arrays]
 
 
-HEADS = _stands_there()
+HEADS = _has_pointers_in_heads()
 """Whether the pointers of arrays stand behind the heads of the objects."""
 
 pointers = _pointers_in_heads if HEADS else _pointers_by_ctypes

@@ -122,7 +122,7 @@ class Stop:
 
 
 class Limit(Stop):
-    """Ends each call after some seconds, or as what ends the calls of this thread already does."""
+    """Ends each call after some seconds, or earlier if an outer limit or stop does."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()

@@ -68,7 +68,7 @@ class Structure:
         self._take(_Fields(fields, roots), declared)
 
     def _take(self, source: Any, declared: StructurePort | None) -> None:
-        """Keep a source of arrays: `arrays(schema)` makes them, `counts()` counts nodes."""
+        """Store a source of arrays, which computes them by `arrays(schema)`."""
         roots = source.roots
         if roots is None:
             raise InputError(

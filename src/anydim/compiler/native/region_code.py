@@ -63,7 +63,7 @@ class _Dims(dict[str, RangedValue]):
 
 
 class Code:
-    """The function of a region; `known` are the dims with values so far."""
+    """Emits the function of a region; `known` are the dims with values so far."""
 
     def __init__(
         self, program: Program, number: int, layout: RegionLayout, failures: list[Failure]
@@ -76,7 +76,7 @@ class Code:
         steps, before = self.region.steps, sum(1 for _ in copies(program.regions[:number]))
         own = [index for index, step in enumerate(steps) if isinstance(step, CopyStep)]
         self.copies = {index: before + n for n, index in enumerate(own, 1)}  # numbers of copies
-        self.lent = _shared_values(self.region) if number == len(program.regions) - 1 else {}
+        self.shared = _shared_values(self.region) if number == len(program.regions) - 1 else {}
         self.coming: dict[str, tuple[str, int]] = {}  # values in transfer from devices: event slots
 
     # ---- slots, failures ---------------------------------------------------------------
@@ -96,11 +96,11 @@ class Code:
             self.store(target + word, self.load(source + word))
 
     def leave_unless(self, flag: ir.Value, failure: Failure) -> None:
-        """Return the number of a failure unless a flag holds."""
+        """Emit: return the number of a failure unless `flag` holds."""
         self.leave_first([(flag, failure)])
 
     def leave_first(self, checks: Sequence[tuple[ir.Value, Failure]]) -> None:
-        """Return the number of the first failure whose flag does not hold."""
+        """Emit: return the number of the first failure whose flag does not hold."""
         checks = [(flag, failure) for flag, failure in checks if flag is not TRUE]
         if not checks:
             return
@@ -109,12 +109,12 @@ class Code:
         self.leave_with(verdict(self.body, [flag for flag, _ in checks], first))
 
     def leave_with(self, code: ir.Value, offset: int = 0) -> None:
-        """Return a code plus an offset, unless the code is 0."""
+        """Emit: return `code` + `offset` unless the code is 0."""
         with self.body.when(code.differs(0)):
             self.body.give(code + offset)
 
     def failure(self, kind: str, source: str = "", **more: Any) -> Failure:
-        """Return the record of a failure of a step from `source`."""
+        """Record a failure of a step from `source`; native code reports it by its number."""
         if kind == "time" and self.program.loops:
             kind = "loop"
         name = source or self.region.signature.name
@@ -133,7 +133,7 @@ class Code:
         return Arithmetic(self.body, found)
 
     def fits(self, arithmetic: Arithmetic, source: str = "") -> None:
-        """Return a failure if a size so far overflowed."""
+        """Emit: fail if a size of `arithmetic` overflowed so far."""
         failed = self.failure("check", source, check=Check("large"))
         self.leave_unless(arithmetic.fits, failed)
 
@@ -141,7 +141,7 @@ class Code:
         self, where: str, noun: str, specs: Sequence[TensorSpec], values: Sequence[ValueSlots],
         found: frozenset[str] = frozenset(), everything: bool = False,
     ) -> None:  # fmt: skip
-        """Determine dims by given shapes, then check shapes, constraints and guards on new dims.
+        """Emit: compute dims from shapes, then check shapes and what relates new dims.
 
         `found` are dims with values that had none before; `everything`: check all constraints and
         guards.
@@ -178,7 +178,7 @@ class Code:
         self, where: str, noun: str, specs: Sequence[TensorSpec], found: frozenset[str],
         everything: bool,
     ) -> Signature:  # fmt: skip
-        """Return the given shapes and the new constraints and guards as a signature."""
+        """Return a signature of the given shapes with the checks that they make possible."""
         whole = self.region.signature
         before = frozenset() if everything else frozenset(self.known - found)
         after = frozenset(self.known) | determined_dims(whole.box, specs, frozenset(self.known))
@@ -260,7 +260,7 @@ class Code:
         return self.address(self.layout.homes[device])
 
     def do(self, device: str, verb: int, *given: ir.Value | int) -> None:
-        """Call an entry point of a device; return its failure."""
+        """Emit a call of an entry point of a device, and fail if it fails."""
         failed = call_device(self.body, self.home(device), verb, *given)
         self.leave_unless(failed.equals(0), self.failure("device", found=self.layout.homes[device]))
 
@@ -269,13 +269,13 @@ class Code:
         return self.body.load(self.home(device), slots.ON_HOST).differs(0)
 
     def event(self, device: str) -> ir.Value:
-        """Record an event after all commands of the device so far; return its failure."""
+        """Emit the recording of an event after all commands of the device so far; return it."""
         event = call_device(self.body, self.home(device), slots.RECORD)
         self.leave_unless(event.differs(0), self.failure("device", found=self.layout.homes[device]))
         return event
 
     def wait_for(self, values: Iterable[str]) -> None:
-        """Wait for those of some values that are in transfer to the host."""
+        """Emit waits for those of the values that are still being copied to the host."""
         for value in values:
             if value in self.coming:
                 device, word = self.coming.pop(value)
@@ -284,7 +284,7 @@ class Code:
     # ---- other regions -------------------------------------------------------------------------
 
     def enter(self, number: int, source: str, own: str = "") -> None:
-        """Pass the dims of this region to another one, except for its `own`."""
+        """Emit copies of dims to another region, except for its `own`, with checks of bounds."""
         callee = self.program.regions[number]
         words = self.layout.regions[number].dims
         checks = []
@@ -311,7 +311,7 @@ class Code:
         self.leave_with(self.body.ask(name, BLOCK))
 
     def use(self, region: int, given: Sequence[str], makes: Sequence[str], source: str) -> None:
-        """Run a region once; its results become values of this one."""
+        """Emit one run of a region, whose results become values of this one."""
         self.enter(region, source)
         for input, name in enumerate(given):
             self.give(name, region, input)
@@ -320,7 +320,7 @@ class Code:
             self.copy_value(result, self.value(name), self.spec(name).rank)
 
     def check_results(self, makes: Sequence[str], source: str) -> None:
-        """Check the shapes of given results, which may determine dims."""
+        """Emit checks of the shapes of results, which may determine dims."""
         specs = [self.spec(name) for name in makes]
         values = [self.value(name) for name in makes]
         self.determine(source or self.region.signature.name, "result", specs, values)
@@ -331,10 +331,11 @@ class Code:
 
 
 def _shared_values(region: Region) -> dict[str, str]:
-    """Return values of the entry region that are not copied on a device in host memory.
+    """Return the values that a device in host memory shares with the host instead of copying.
 
-    The keys are their names on the device: inputs, which the caller owns; and results of segments
-    on such a device, which the call owns. Neither is released before all work of the call is done.
+    They map names on the device to names on the host: inputs, which the caller owns, and results
+    of segments on such a device, which the call owns. Neither is released before all work of the
+    call is done.
     """
     inputs = {spec.name for spec in region.signature.inputs}
     results = {spec.name for spec in region.signature.outputs}

@@ -106,7 +106,7 @@ def _function(code: Code) -> ir.Function:
         code.wait_for(step.reads)
         _STEPS[type(step)](code, number, step)
     code.wait_for([spec.name for spec in region.signature.outputs])
-    _wait_for_lent(code)
+    _wait_for_shared(code)
     for spec, target, moved in zip(region.signature.outputs, own.results, own.moved):
         if not moved:
             code.copy_value(code.value(spec.name), target, spec.rank)
@@ -128,7 +128,7 @@ def _copy(code: Code, number: int, step: CopyStep) -> None:
     for axis in range(spec.rank):
         bytes = code.body.let(bytes * code.load(value.shape + axis))
     data = code.load(value.data)
-    lent = {step.made: step.value, step.value: step.made}.items() & code.lent.items()
+    lent = {step.made: step.value, step.value: step.made}.items() & code.shared.items()
     if lent:
         with code.body.when(code.on_host(step.origin or step.target)):
             if not step.origin:  # a result is here already
@@ -166,9 +166,9 @@ def _waited_devices(code: Code) -> set[str]:
     return {step.origin for step in copies if step.made not in code.coming}
 
 
-def _wait_for_lent(code: Code) -> None:
-    """Wait until no device works on arrays of the caller."""
-    lent = {code.device(name) for name in code.lent}
+def _wait_for_shared(code: Code) -> None:
+    """Emit a wait until no device works on arrays of the caller."""
+    lent = {code.device(name) for name in code.shared}
     for device in sorted(lent - _waited_devices(code)):
         with code.body.when(code.on_host(device)):
             code.do(device, slots.WAIT, code.event(device))
@@ -261,8 +261,8 @@ def _arena(code: Code, program: Segment, bytes: ir.Value) -> ir.Value:
 def _result(code: Code, name: str, bytes: ir.Value, source: str) -> None:
     """Set the destination of a segment's result: a slice of an outer stack, or a new block."""
     value, target, device = code.value(name), code.target(name), code.device(name)
-    if device and name in code.lent:
-        _lent_result(code, name, bytes, source)
+    if device and name in code.shared:
+        _shared_result(code, name, bytes, source)
         return
     if target is None:
         code.store_block(value, *code.allocate(bytes, source, device))
@@ -276,12 +276,12 @@ def _result(code: Code, name: str, bytes: ir.Value, source: str) -> None:
         code.store_block(value, *code.allocate(bytes, source, device))
 
 
-def _lent_result(code: Code, name: str, bytes: ir.Value, source: str) -> None:
-    """Let a device in host memory write a result of the call directly to its destination."""
+def _shared_result(code: Code, name: str, bytes: ir.Value, source: str) -> None:
+    """Let a device in host memory write a result of the call where the caller reads it."""
     value, device = code.value(name), code.device(name)
     with code.body.when(code.on_host(device)):
         block, memory = code.allocate(bytes, source)
-        code.store_block(code.value(code.lent[name]), block, memory)
+        code.store_block(code.value(code.shared[name]), block, memory)
         code.store_block(value, constant(0), memory)
     with code.body.otherwise():
         code.store_block(value, *code.allocate(bytes, source, device))

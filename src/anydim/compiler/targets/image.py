@@ -29,7 +29,7 @@ def link(objects: Iterable[bytes], entries: Sequence[str], stamp: bytes = bytes(
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _PlacedSection:
     """A section of an object (both by number) and its offset in the image."""
 
     object: int
@@ -75,7 +75,7 @@ class _Link:
         code[: len(start)] = start
         return bytes(code)
 
-    def _place_sections(self) -> Iterable[_Placed]:
+    def _place_sections(self) -> Iterable[_PlacedSection]:
         """Lay out code first, then data, so that code is contiguous."""
         sections = [
             (not section.name.startswith(".text"), number, own, section)
@@ -86,7 +86,7 @@ class _Link:
             alignment = max(_ALIGNMENT, section.alignment)
             start = -(-self.length // alignment) * alignment
             self.length = start + len(section.data)
-            yield _Placed(number, own, section, start)
+            yield _PlacedSection(number, own, section, start)
 
     def _public(self) -> Iterable[tuple[str, int]]:
         defined: set[str] = set()

@@ -129,7 +129,7 @@ def driver_library() -> Library:
 
 
 @dataclass(frozen=True)
-class Found:
+class CudaDeviceInfo:
     """A device of this machine; `architecture` is that of its code, such as 'sm_90'."""
 
     number: int
@@ -145,7 +145,7 @@ class Found:
         return f"{self.name}, {self.architecture}, {units}, {bytes_text(self.memory)}"
 
 
-def list_cuda_devices(library: Library | None = None) -> list[Found]:
+def list_cuda_devices(library: Library | None = None) -> list[CudaDeviceInfo]:
     """Return the devices that the driver lists. Raises DeviceError if there is no driver."""
     call = library or driver_library()
     return [
@@ -154,7 +154,7 @@ def list_cuda_devices(library: Library | None = None) -> list[Found]:
     ]
 
 
-def _describe_device(call: Library, number: int) -> Found:
+def _describe_device(call: Library, number: int) -> CudaDeviceInfo:
     device = call.output_of("cuDeviceGet", _WORD, number)
     text = ctypes.create_string_buffer(256)
     call("cuDeviceGetName", text, len(text), device)
@@ -163,7 +163,7 @@ def _describe_device(call: Library, number: int) -> Found:
         for attribute in (_COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS)
     )
     memory = call.output_of("cuDeviceTotalMem_v2", _COUNT, device)
-    return Found(number, text.value.decode(), f"sm_{major}{minor}", memory, units)
+    return CudaDeviceInfo(number, text.value.decode(), f"sm_{major}{minor}", memory, units)
 
 
 @dataclass(frozen=True)

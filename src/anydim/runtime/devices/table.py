@@ -13,11 +13,11 @@ from anydim.base.user_values import short_repr, text_of
 from anydim.runtime.cpu import processor_name
 from anydim.runtime.devices.cpu import CpuDevice
 from anydim.runtime.devices.cuda import CudaDevice
-from anydim.runtime.devices.cuda import Found as Cuda
+from anydim.runtime.devices.cuda import CudaDeviceInfo as Cuda
 from anydim.runtime.devices.cuda import list_cuda_devices as cuda_devices
 from anydim.runtime.devices.device import HOSTS, Device
 from anydim.runtime.devices.null import NullDevice
-from anydim.runtime.devices.opencl.inventory import Found as OpenCl
+from anydim.runtime.devices.opencl.inventory import OpenClDeviceInfo as OpenCl
 from anydim.runtime.devices.opencl.inventory import devices as opencl_devices
 from anydim.runtime.devices.opencl.opened import open_opencl as opened_opencl
 

@@ -12,7 +12,7 @@ from anydim.base.amounts import bytes_text, exact_bytes_text
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown, Table
 from anydim.base.text import count_of, kernel_text, nodes_text, quote_list
-from anydim.runtime.checks import guard_error, telling
+from anydim.runtime.checks import choose_guard, guard_error
 from anydim.runtime.program.binding import check_sizes, determined_dims
 from anydim.runtime.program.document import Document, document
 from anydim.runtime.program.program import Program
@@ -184,7 +184,7 @@ def estimate(program: Program, sizes: Mapping[str, int]) -> Plan:
 def _check_guards(signature: Signature, sizes: Mapping[str, int]) -> None:
     for guard in signature.guards:
         if guard.symbols <= sizes.keys() and not holds(guard, sizes):
-            told = telling(guard, signature.guards, sizes, signature.box)
+            told = choose_guard(guard, signature.guards, sizes, signature.box)
             raise guard_error(told, signature.name, sizes, signature.box)
 
 

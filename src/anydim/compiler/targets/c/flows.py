@@ -14,7 +14,7 @@ _LARGE = 2**31
 
 
 def data_names(function: ir.Function) -> frozenset[str]:
-    """Return the names and registers of a function that contain such values."""
+    """Return the names and registers of a function whose int64 values are data."""
     named = [
         step
         for step in every_step(function.body)

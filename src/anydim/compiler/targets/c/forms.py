@@ -71,8 +71,11 @@ def flags(lanes: int, bits: int) -> Form:
 
 
 def steps(have: Form, wanted: Form) -> list[Form]:
-    """Return the forms between two conversions, so that each doubles or halves integers, or
-    converts integers of 32 or 64 bits and floats: GCC converts others lane by lane."""
+    """Return the intermediate forms of a conversion that GCC would do lane by lane.
+
+    Each step doubles or halves the width of integers, or converts integers of 32 or 64 bits from
+    or to floats.
+    """
     if have.lanes <= _FEW or FLAG in (have.element, wanted.element):
         return []
     first, last = have, wanted

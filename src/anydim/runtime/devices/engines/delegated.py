@@ -16,7 +16,7 @@ import numpy
 from anydim.base.dtypes import int64
 from anydim.base.text import axes_text
 from anydim.runtime.delegated import RUN, DelegatedPart, Port
-from anydim.runtime.devices.engines.engine import Engine, Found, Part, Tensor
+from anydim.runtime.devices.engines.engine import Engine, EnginePart, EngineResult, Tensor
 
 _FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 _WORD = 8  # bytes
@@ -66,7 +66,9 @@ class _Run:
     ) -> None:
         self.part, self.engine, self.kept = part, engine, kept
         vectors = [Port(name, int64, 1) for name, _ in part.vectors]
-        self.loaded: Part = engine.load(model, [*part.inputs, *vectors], part.outputs, threads)
+        self.loaded: EnginePart = engine.load(
+            model, [*part.inputs, *vectors], part.outputs, threads
+        )
         self.where = f"{part.source}: " if part.source else ""
         self._words = ctypes.c_int64 * part.words
         self._function = _FUNCTION(self._call)
@@ -120,7 +122,7 @@ def _tensors(words: Any, ports: Sequence[Port], index: int) -> tuple[list[Tensor
     return found, index
 
 
-def _store_found(words: Any, index: int, port: Port, found: Found) -> None:
+def _store_found(words: Any, index: int, port: Port, found: EngineResult) -> None:
     if len(found.shape) != port.rank:
         raise ValueError(
             f"output '{port.name}' has {axes_text(len(found.shape))}, expected {port.rank}"

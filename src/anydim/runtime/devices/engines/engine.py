@@ -38,7 +38,7 @@ class Tensor(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class EngineResult:
     """A result with sizes found by the engine, at `address`; valid while `keep` is referenced."""
 
     address: int
@@ -46,13 +46,13 @@ class Found:
     keep: Any
 
 
-class Part(ABC):
+class EnginePart(ABC):
     """A model loaded by an engine; thread-safe."""
 
     @abstractmethod
     def run(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor | None]
-    ) -> Sequence[Found | None]:
+    ) -> Sequence[EngineResult | None]:
         """Run it; returns the results without destination. Exceptions of the engine propagate."""
 
 
@@ -67,12 +67,12 @@ class Engine(ABC):
 
     def load(
         self, model: bytes, inputs: Sequence[Port], outputs: Sequence[Port], threads: int
-    ) -> Part:
+    ) -> EnginePart:
         """Load an ONNX model for `threads` threads.
 
         Raises DeviceError, with the engine's text, if it rejects the model.
         """
-        part: Part = self.converting_errors(
+        part: EnginePart = self.converting_errors(
             "load", lambda: self._load(model, inputs, outputs, threads)
         )
         return part
@@ -91,7 +91,7 @@ class Engine(ABC):
     @abstractmethod
     def _load(
         self, model: bytes, inputs: Sequence[Port], outputs: Sequence[Port], threads: int
-    ) -> Part: ...
+    ) -> EnginePart: ...
 
     def converting_errors(self, verb: str, work: Callable[[], Any], where: str = "") -> Any:
         """Return the result of some work of the engine, converting exceptions."""

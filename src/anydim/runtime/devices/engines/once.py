@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy
 
 from anydim.runtime.delegated import Port
-from anydim.runtime.devices.engines.engine import Found, Part, Tensor
+from anydim.runtime.devices.engines.engine import EnginePart, EngineResult, Tensor
 from anydim.runtime.devices.engines.table import open_engine
 
 
@@ -35,11 +35,11 @@ def evaluate_once(
 @lru_cache(maxsize=64)
 def _load_part(
     engine: str, model: bytes, inputs: tuple[Port, ...], outputs: tuple[Port, ...]
-) -> Part:
+) -> EnginePart:
     return open_engine(engine).load(model, inputs, outputs, 1)
 
 
-def _copy_result(port: Port, found: Found) -> numpy.ndarray:
+def _copy_result(port: Port, found: EngineResult) -> numpy.ndarray:
     made = numpy.empty(found.shape, port.dtype.numpy)
     if made.nbytes:
         ctypes.memmove(made.ctypes.data, found.address, made.nbytes)

@@ -12,7 +12,7 @@ from anydim.base.dtypes import DType
 from anydim.base.peer import peer_module
 from anydim.base.records import dataclass
 from anydim.runtime.delegated import Port
-from anydim.runtime.devices.engines.engine import Engine, Found, Part, Tensor
+from anydim.runtime.devices.engines.engine import Engine, EnginePart, EngineResult, Tensor
 
 _PROVIDERS = ["CPUExecutionProvider"]
 _QUIET = 4  # fatal only: errors are raised, and need not be logged
@@ -79,7 +79,7 @@ class OnnxRuntime(Engine):
 
     def _load(
         self, model: bytes, inputs: Sequence[Port], outputs: Sequence[Port], threads: int
-    ) -> Part:
+    ) -> EnginePart:
         return _Session(self.session(model, threads), inputs, outputs)
 
     def results(self, model: bytes) -> list[InferredResult]:
@@ -108,7 +108,7 @@ class InferredResult:
         return InferredResult(text, dtype, tuple(shape or ()))
 
 
-class _Session(Part):
+class _Session(EnginePart):
     """A session with a binding per thread."""
 
     def __init__(self, session: Any, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
@@ -119,7 +119,7 @@ class _Session(Part):
 
     def run(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor | None]
-    ) -> Sequence[Found | None]:
+    ) -> Sequence[EngineResult | None]:
         """Run it on bound memory, without copies."""
         binding = self._binding()
         for (name, kind), tensor in zip(self._inputs, inputs):
@@ -137,7 +137,9 @@ class _Session(Part):
         if all(outputs):
             return [None] * len(outputs)
         made = [
-            None if wanted is not None else Found(value.data_ptr(), tuple(value.shape()), value)
+            None
+            if wanted is not None
+            else EngineResult(value.data_ptr(), tuple(value.shape()), value)
             for wanted, value in zip(outputs, binding.get_outputs())
         ]
         binding.clear_binding_outputs()

@@ -11,7 +11,7 @@ import numpy
 from anydim.base.dtypes import DType
 from anydim.base.errors import DeviceError, MissingError
 from anydim.runtime.delegated import Port
-from anydim.runtime.devices.engines.engine import Engine, Found, Part, Tensor, view
+from anydim.runtime.devices.engines.engine import Engine, EnginePart, EngineResult, Tensor, view
 
 _CONFIG = {
     "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1,
@@ -58,7 +58,7 @@ class OpenVino(Engine):
 
     def _load(
         self, model: bytes, inputs: Sequence[Port], outputs: Sequence[Port], threads: int
-    ) -> Part:
+    ) -> EnginePart:
         read = self._core.read_model(model)
         compiled = self._core.compile_model(
             read, "CPU", {**_CONFIG, "INFERENCE_NUM_THREADS": threads}
@@ -66,7 +66,7 @@ class OpenVino(Engine):
         return _Compiled(self.module, compiled, inputs, outputs)
 
 
-class _Compiled(Part):
+class _Compiled(EnginePart):
     """A compiled model, with one request per concurrent run."""
 
     def __init__(
@@ -81,7 +81,7 @@ class _Compiled(Part):
 
     def run(
         self, inputs: Sequence[Tensor], outputs: Sequence[Tensor | None]
-    ) -> Sequence[Found | None]:
+    ) -> Sequence[EngineResult | None]:
         """Run it on tensors that wrap the program's memory."""
         try:
             request = self._idle.pop()
@@ -99,11 +99,11 @@ class _Compiled(Part):
             self._idle.append(request)  # a request with referenced results is not reused
         return made
 
-    def _result_of(self, request: Any, port: int, wanted: Tensor | None) -> Found | None:
+    def _result_of(self, request: Any, port: int, wanted: Tensor | None) -> EngineResult | None:
         tensor = request.get_output_tensor(port)
         shape = tuple(tensor.shape)
         if wanted is None:
-            return Found(tensor.data.ctypes.data, shape, (request, tensor))
+            return EngineResult(tensor.data.ctypes.data, shape, (request, tensor))
         if shape in ((), (1,)) and wanted.shape in ((), (1,)):  # it may confuse these two
             if wanted.address != tensor.data.ctypes.data:
                 view(wanted)[:] = tensor.data.reshape(-1).view(numpy.uint8)

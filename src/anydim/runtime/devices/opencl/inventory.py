@@ -23,7 +23,7 @@ _SHARED, _ANYWHERE, _IN_STEP = 0x1053, 1 << 2, 1 << 1
 
 
 @dataclass(frozen=True)
-class Found:
+class OpenClDeviceInfo:
     """A device: its handle, description and limits.
 
     `units` is the number of compute units. A group has at most `items` work-items and `local_bytes`
@@ -63,7 +63,7 @@ class Found:
         return f"{self.platform} | {self.name} | {self.version} | {self.driver}"
 
 
-def devices() -> list[Found]:
+def devices() -> list[OpenClDeviceInfo]:
     """Return all devices; raises DeviceError if there is no loader, or a driver fails to list
     them."""
     known = library()
@@ -80,7 +80,7 @@ def devices() -> list[Found]:
         ) from None
 
 
-def device(number: int) -> Found:
+def device(number: int) -> OpenClDeviceInfo:
     """Return the device of a number; raises DeviceError if there is none."""
     found = devices()
     if number < len(found):
@@ -94,7 +94,9 @@ def device(number: int) -> Found:
     )
 
 
-def _describe_device(known: Library, platform: int, handle: int, beside: Sequence[int]) -> Found:
+def _describe_device(
+    known: Library, platform: int, handle: int, beside: Sequence[int]
+) -> OpenClDeviceInfo:
     def text(what: int) -> str:
         return known.text("clGetDeviceInfo", handle, what)
 
@@ -111,7 +113,7 @@ def _describe_device(known: Library, platform: int, handle: int, beside: Sequenc
         return bool(can & _ANYWHERE or (can & _IN_STEP and number(_TYPE) & _CPU))
 
     made = known.text("clGetPlatformInfo", platform, _PLATFORM_NAME)
-    return Found(
+    return OpenClDeviceInfo(
         handle=handle,
         platform=f"{made} {known.text('clGetPlatformInfo', platform, _PLATFORM_VERSION)}",
         name=text(_NAME), version=text(_VERSION), driver=text(_DRIVER),

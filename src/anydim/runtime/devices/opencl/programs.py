@@ -6,7 +6,7 @@ import ctypes
 
 from anydim.base.cache import key_of, user_cache
 from anydim.base.errors import DeviceError
-from anydim.runtime.devices.opencl.inventory import Found
+from anydim.runtime.devices.opencl.inventory import OpenClDeviceInfo
 from anydim.runtime.devices.opencl.libopencl import ClError, Library
 
 # Build options: version 1.2, no warnings, division and square root rounded as in numpy.
@@ -17,13 +17,15 @@ _SHARED = "-D IN_MEMORY_OF_HOST"  # operands are addresses, not memory objects
 _BUILD_LOG, _DEVICES, _BINARY_SIZES, _BINARIES = 0x1183, 0x1163, 0x1165, 0x1166
 
 
-def options(found: Found, shared: bool) -> str:
+def options(found: OpenClDeviceInfo, shared: bool) -> str:
     """Return the build options for a device; `shared`: it works in host memory."""
     more = [_ROUNDED] * found.divides + [_PROCESSOR] * found.processor + [_SHARED] * shared
     return " ".join([_OPTIONS, *more])
 
 
-def build(known: Library, context: int, found: Found, name: str, text: bytes, shared: bool) -> int:
+def build(
+    known: Library, context: int, found: OpenClDeviceInfo, name: str, text: bytes, shared: bool
+) -> int:
     """Build a program from its cached binary or its text; returns its handle.
 
     Raises DeviceError with the build log if the device rejects the text.
@@ -41,7 +43,9 @@ def build(known: Library, context: int, found: Found, name: str, text: bytes, sh
     return program
 
 
-def _of_text(known: Library, context: int, found: Found, name: str, text: bytes, flags: str) -> int:
+def _of_text(
+    known: Library, context: int, found: OpenClDeviceInfo, name: str, text: bytes, flags: str
+) -> int:
     texts, sizes = (ctypes.c_char_p * 1)(text), (ctypes.c_size_t * 1)(len(text))
     program = known.make("clCreateProgramWithSource", context, 1, texts, sizes)
     devices = (ctypes.c_void_p * 1)(found.handle)
@@ -60,7 +64,9 @@ def _of_text(known: Library, context: int, found: Found, name: str, text: bytes,
     return program
 
 
-def _of_binary(known: Library, context: int, found: Found, binary: bytes, flags: str) -> int | None:
+def _of_binary(
+    known: Library, context: int, found: OpenClDeviceInfo, binary: bytes, flags: str
+) -> int | None:
     """Load a program from a binary; None if the device no longer accepts it."""
     devices, sizes = (ctypes.c_void_p * 1)(found.handle), (ctypes.c_size_t * 1)(len(binary))
     parts = (ctypes.c_char_p * 1)(binary)
