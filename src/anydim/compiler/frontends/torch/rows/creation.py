@@ -229,7 +229,7 @@ ROWS: dict[str, Build] = {
     "empty.memory_format": filled_with(0), "empty_strided.default": filled_with(0),
     "empty_permuted.default": filled_with(0), "empty_like.default": like(filled_with(0)),
     "new_empty.default": anew(filled_with(0)), "new_empty_strided.default": anew(filled_with(0)),
-    "scalar_tensor.default": scalar_tensor,
+    "scalar_tensor.default": scalar_tensor, "prims.scalar_tensor.default": scalar_tensor,
     "arange.default": lambda g, end, **_: arange(g, 0, end),
     "arange.start": arange, "arange.start_step": arange,
     "prims.iota.default": prims_iota,
