@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy
@@ -155,8 +154,8 @@ class _Region:
 
     def foreign(self, region: Foreign, given: Arrays) -> list[numpy.ndarray]:
         """Run the engine on values in their own types: it is its own reference."""
-        evaluated = import_module("anydim.runtime.devices.engines.once").evaluate_once
-        may_crash = import_module("anydim.runtime.devices.engines.onnxruntime").may_crash
+        from anydim.runtime.devices.engines.once import evaluate_once
+        from anydim.runtime.devices.engines.onnxruntime import may_crash
 
         kinds = self.graph.types
         dtypes = [kinds[name].dtype for name in self.node.given]
@@ -174,7 +173,7 @@ class _Region:
             *shapes, *(array.shape for array in arrays)
         ]):  # fmt: skip
             raise InputError(f"{where}: {region.engine} takes no empty tensors")
-        return evaluated(region.engine, region.model, ports, arrays, made, where)
+        return evaluate_once(region.engine, region.model, ports, arrays, made, where)
 
     def held(self, graph: Graph, given: Arrays, sizes: Sizing) -> list[numpy.ndarray]:
         """The results of a held graph; `sizes` are the dims known around it."""

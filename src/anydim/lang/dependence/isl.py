@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from functools import cache, partial
-from importlib import import_module
 from typing import Any
 
 from anydim.base.records import dataclass
@@ -34,9 +33,10 @@ def available() -> bool:
 def _isl() -> Any:
     """Import isl at its first use: the import takes a tenth of the time of anydim's own."""
     try:
-        return import_module("islpy")
+        import islpy
     except ImportError:
         return None
+    return islpy
 
 
 def may_alias(

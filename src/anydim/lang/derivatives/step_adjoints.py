@@ -159,7 +159,7 @@ class StepAdjoint:
         self._add(tensor, update)
 
     def _scatter_with_margin(self, update: Update, kind: TensorType) -> Update:
-        """Scatter into a padded temporary that collects out-of-bounds writes, then drop the padding."""
+        """Scatter into a temporary padded for out-of-bounds writes, then drop the padding."""
         cotangents = self.cotangents
         larger = TensorType(kind.dtype, tuple(size + 1 for size in kind.shape))
         name = cotangents.temporary("spill", larger)

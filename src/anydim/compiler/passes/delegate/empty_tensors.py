@@ -7,7 +7,6 @@ An engine is not run if all results of a subgraph are empty. If only some are, o
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 
 from anydim.compiler.graph.dims import symbols_of
 from anydim.compiler.graph.nodes import Graph, Node
@@ -39,7 +38,7 @@ def may_be_empty(graph: Graph, node: Node) -> tuple[Size, ...]:
 
 def nonempty_sizes_of_file(graph: Graph, node: Node, region: Foreign) -> Iterator[Size]:
     """Sizes that must not be 0 when onnxruntime runs a node of a file."""
-    may_crash = import_module("anydim.runtime.devices.engines.onnxruntime").may_crash
+    from anydim.runtime.devices.engines.onnxruntime import may_crash
 
     if not may_crash(region.operator):
         return
