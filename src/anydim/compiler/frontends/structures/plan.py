@@ -159,7 +159,7 @@ def number_calls(recursion: Recursion) -> None:
 
 
 _TABLES = {"levels": "table", "edges": "owner", "depths": "down"}
-"""Counts of rows -> the result of `call_levels` that has at least so many rows."""
+"""Counts of rows -> the result of `call_levels` with at least that number of rows."""
 
 
 def _sizes(recursion: Recursion, kinds: Mapping[tuple[Any, ...], TensorType]) -> None:
