@@ -21,7 +21,7 @@ import numpy
 import anydim as ad
 from anydim.base import cache, settings
 from anydim.compiler.native.build import prepare
-from anydim.compiler.pipeline import compile_source
+from anydim.compiler.pipeline import run_pipeline
 from anydim.compiler.targets.target import Source
 from anydim.compiler.targets.targets import target
 
@@ -81,7 +81,7 @@ def _attention(g: ad.Builder) -> None:
 
 def portable(levels: tuple[str, ...]) -> list[dict[str, Source]]:
     """The modules of portable libraries that the program takes, for each level."""
-    compiled, found = compile_source(program(), None, 2, lambda *progress: None), []
+    compiled, found = run_pipeline(program(), None, 2, lambda *progress: None), []
     for level in levels:
         code = target("llvm", level)
         sources = prepare(compiled.again(code, 2).made, code).sources
