@@ -81,6 +81,7 @@ from anydim.runtime.program.limits import MemoryLimit
 from anydim.runtime.program.program import Program
 from anydim.runtime.threads import known_threads
 from anydim.sizes import Dim
+from anydim.sizes.interned import forget_results
 
 if TYPE_CHECKING:
     from anydim.compiler.targets.device_targets import DeviceTarget
@@ -290,6 +291,7 @@ def run_pipeline(
             limit.check(lowered.made.program)
         others = (background, on.devices, taken)
         built = work.timed("native", lambda: build(lowered.made, code, *others))
+    forget_results()
     work.watch.print_times(work.seconds)
     report = work.report(lowered, built)
 

@@ -17,7 +17,7 @@ from anydim.base.text import axes_text, count_of, quote_list
 from anydim.runtime.arrays import as_array, missing_input
 from anydim.runtime.lists import RaggedPort, RowTable
 from anydim.runtime.signature import TensorSpec
-from anydim.sizes import Dim, Guard, Size, holds
+from anydim.sizes import Dim, Factor, Guard, Size, holds
 
 
 @public
@@ -391,7 +391,7 @@ class RowSizes:
         kinds = {row: number for number, row in enumerate(dict.fromkeys(rows))}
         self.numbers = [kinds[row] for row in rows]
         self.columns: dict[str, Sequence[int]] = dict(zip(lengths, zip(*kinds)))
-        self.known: dict[str, Sequence[int]] = {}  # of atoms
+        self.known: dict[Factor, Sequence[int]] = {}  # of atoms
 
     def of(self, size: Size) -> Sequence[int]:
         whole = self.lengths.get(str(size))

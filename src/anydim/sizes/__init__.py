@@ -10,7 +10,7 @@ from anydim.base.lazy_names import late_names
 from anydim.sizes import conditions as _conditions  # noqa: F401  the normal forms of all functions
 
 if TYPE_CHECKING:
-    from anydim.sizes.atoms import Atom
+    from anydim.sizes.atoms import Atom, Factor, Monomial
     from anydim.sizes.box import Box, Dim
     from anydim.sizes.broadcast import broadcast_distance, broadcast_size
     from anydim.sizes.conditions import (
@@ -50,8 +50,10 @@ __all__ = [
     "Condition",
     "Covering",
     "Dim",
+    "Factor",
     "Guard",
     "Interval",
+    "Monomial",
     "RelativeSizes",
     "Sampled",
     "Size",
@@ -91,7 +93,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "atoms": ("Atom",),
+    "atoms": ("Atom", "Factor", "Monomial"),
     "box": ("Box", "Dim"),
     "broadcast": ("broadcast_distance", "broadcast_size"),
     "conditions": ("ALWAYS", "NEVER", "Condition", "at_least", "at_most", "condition", "exactly"),

@@ -7,60 +7,92 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from anydim.base.errors import DimError
+from anydim.sizes.interned import unique
 from anydim.sizes.printing import atom_text
 
 if TYPE_CHECKING:  # a size is made of atoms
     from anydim.sizes.expression import Size
     from anydim.sizes.normal_form import Form
 
-Monomial = tuple[str, ...]  # sorted, atoms repeated by power; () is the constant
-MAX_CHARACTERS = 1 << 16  # maximum length of the text of a size
 DEEPEST = 1024  # maximum nesting depth of atoms
 
 
-class Atom(str):
+class Atom:
     """`a // b`, `a % b`, `min(...)`, `max(...)` or `(a if condition else b)`.
 
     The arguments of the last one are the size that is >= 0 where the condition holds, a and b.
 
-    An atom is its own canonical text, so that products of atoms sort, hash and compare at the
-    speed of strings. Symbols are plain strings; their names cannot look like an atom's text.
+    Equal atoms are one object. They are ordered by their texts, among plain symbols, too.
     """
 
-    __slots__ = ("arguments", "depth", "function", "symbols")
+    __slots__ = ("__weakref__", "_text", "arguments", "depth", "function", "symbols")
     function: str  # 'floordiv', 'mod', 'min', 'max', 'where'
     arguments: tuple[Size, ...]
     depth: int  # nesting depth of atoms, this one included
     symbols: frozenset[str]  # the names it depends on
+    _text: str  # empty until it is needed
 
     def __new__(cls, function: str, arguments: tuple[Size, ...]) -> Atom:
-        """Raises DimError for an atom beyond the limits of length or depth."""
-        self = super().__new__(cls, atom_text(function, arguments))
+        """Raises DimError for an atom beyond the limit of depth."""
+        key: tuple[str | int, ...] = (function, *[argument.number for argument in arguments])
+        found = _ATOMS.get(key)
+        if found is not None:
+            return found
+        self = super().__new__(cls)
         self.function = function
         self.arguments = arguments
         self.depth = 1 + max(argument.depth for argument in arguments)
         self.symbols = frozenset().union(*(argument.symbols for argument in arguments))
-        if len(self) > MAX_CHARACTERS or self.depth > DEEPEST:
+        self._text = ""
+        if self.depth > DEEPEST:
             raise DimError(
-                f"size {self[:100]}... has {len(self)} characters and is nested {self.depth} deep,"
-                f" above the limits {MAX_CHARACTERS} and {DEEPEST}",
+                f"size {str(self)[:100]}... is nested {self.depth} deep, above the limit {DEEPEST}",
                 "give the dims it depends on a value, or split the model",
             )
-        return self
+        return unique(_ATOMS, key, self)
 
-    def __getnewargs__(self) -> tuple[str, tuple[Size, ...]]:  # type: ignore[override]
-        return self.function, self.arguments
+    def __str__(self) -> str:
+        if not self._text:
+            for inner in _from_inside([self], _Printed()):
+                inner._text = atom_text(inner.function, inner.arguments)
+        return self._text
+
+    __repr__ = __str__
+
+    def __lt__(self, other: Factor) -> bool:
+        return str(self) < str(other)
+
+    def __le__(self, other: Factor) -> bool:
+        return str(self) <= str(other)
+
+    def __gt__(self, other: Factor) -> bool:
+        return str(self) > str(other)
+
+    def __ge__(self, other: Factor) -> bool:
+        return str(self) >= str(other)
+
+    def __reduce__(self) -> tuple[type[Atom], tuple[str, tuple[Size, ...]]]:
+        return Atom, (self.function, self.arguments)
 
 
-def inside_out(size: Form, known: Container[str]) -> Iterator[Atom]:
+Factor = str | Atom  # a plain symbol is its name
+Monomial = tuple[Factor, ...]  # sorted, factors repeated by power; () is the constant
+_ATOMS = WeakValueDictionary[tuple[str | int, ...], Atom]()
+
+
+def inside_out(size: Form, known: Container[Factor]) -> Iterator[Atom]:
     """The unknown atoms of a size, inner ones first.
 
     The caller makes an atom known before it requests the next one. Without recursion, and each atom
     once: sizes may be deep and contain an atom many times.
     """
-    pending = [atom for monomial in size.coefficients for atom in monomial]
+    return _from_inside([atom for monomial in size.coefficients for atom in monomial], known)
+
+
+def _from_inside(pending: list[Factor], known: Container[Factor]) -> Iterator[Atom]:
     while pending:
         atom = pending[-1]
         if not isinstance(atom, Atom) or atom in known:
@@ -77,6 +109,13 @@ def inside_out(size: Form, known: Container[str]) -> Iterator[Atom]:
             pending += inner
         else:
             yield atom
+
+
+class _Printed:
+    """The atoms that have a text."""
+
+    def __contains__(self, atom: Factor) -> bool:
+        return not isinstance(atom, Atom) or bool(atom._text)
 
 
 def merged(left: Monomial, right: Monomial) -> Monomial:

@@ -16,7 +16,7 @@ from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion
 from anydim.base.user_values import integer_of, short_repr
-from anydim.sizes.atoms import Atom
+from anydim.sizes.atoms import Atom, Factor
 from anydim.sizes.expression import Size
 from anydim.sizes.interval import LARGEST, Interval
 
@@ -233,7 +233,7 @@ class Box:
         return found
 
     @_shared
-    def simplified(self) -> dict[str, Size]:
+    def simplified(self) -> dict[Factor, Size]:
         """Cache of simplified compound atoms over this box; `simplify` fills it."""
         return {}
 
@@ -248,7 +248,7 @@ class Box:
         return {}
 
     @_shared
-    def evaluated(self) -> dict[int, dict[str, int]]:
+    def evaluated(self) -> dict[int, dict[Factor, int]]:
         """Index of a point -> the values of compound atoms there; `prove` fills it."""
         return {}
 

@@ -22,6 +22,7 @@ from anydim.base.records import dataclass
 from anydim.sizes.atoms import Atom
 from anydim.sizes.expression import NORMAL_FORMS, Size, apply, as_constant, compound
 from anydim.sizes.extremes import maximum, minimum
+from anydim.sizes.interned import Results
 from anydim.sizes.printing import condition_text
 from anydim.sizes.quotients import floor_divide
 
@@ -136,14 +137,14 @@ def _without_quotient(test: Size) -> Size:
     Not for large constants, with which the difference may not fit 64 bits although x//c does.
     """
     constant = test.coefficients.get((), 0)
-    for sign in (1, -1):
-        atom = ((test - constant) * sign).atom
-        if isinstance(atom, Atom) and atom.function == "floordiv":
-            size, by = atom.arguments
-            if 0 < (by.constant or 0) * (abs(constant) + 1) <= _LARGEST:
-                rest = 0 if sign > 0 else by - 1
-                return _leaf(size * sign + by * constant + rest)
-    return test
+    (factors, sign), *others = [term for term in test.monomials if term[0]]
+    atom = factors[0]
+    if others or len(factors) > 1 or not isinstance(atom, Atom) or atom.function != "floordiv":
+        return test
+    size, by = atom.arguments
+    if abs(sign) != 1 or not 0 < (by.constant or 0) * (abs(constant) + 1) <= _LARGEST:
+        return test
+    return _leaf(size * sign + by * constant + (0 if sign > 0 else by - 1))
 
 
 def _all(*tests: Size) -> Size:
@@ -183,8 +184,15 @@ def _negated(test: Size) -> Size:
 
 
 def _normal(test: Size) -> Size:
-    joined, parts = _parts(test)
-    return _JOINED[joined](*map(_normal, parts)) if joined else _leaf(test)
+    found = _NORMAL.get(test.number)
+    if found is None:
+        joined, parts = _parts(test)
+        found = _JOINED[joined](*map(_normal, parts)) if joined else _leaf(test)
+        _NORMAL.keep(test.number, found)
+    return found
+
+
+_NORMAL: Results[Size] = Results()
 
 
 def _chosen(test: Size, then: Size, otherwise: Size) -> Size:

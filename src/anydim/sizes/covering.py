@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anydim.sizes.atoms import Atom, Monomial, inside_out
+from anydim.sizes.atoms import Atom, Factor, Monomial, inside_out
 from anydim.sizes.box import Box
 from anydim.sizes.expression import Size
 
@@ -25,9 +25,9 @@ class Covering:
 
     def __init__(self, box: Box) -> None:
         self._box = box
-        self._known: dict[str, bool] = {}
-        self._above: dict[str, Size | None] = {}
-        self._ordered: dict[tuple[str, str], bool] = {}
+        self._known: dict[Factor, bool] = {}
+        self._above: dict[Factor, Size | None] = {}
+        self._ordered: dict[tuple[Factor, Factor], bool] = {}
         self._depth = 0
 
     def covers(self, upper: Size, lower: Size) -> bool:
@@ -70,7 +70,7 @@ class Covering:
             free.remove(found)
         return True
 
-    def _atom_above(self, upper: str, lower: str) -> bool:
+    def _atom_above(self, upper: Factor, lower: Factor) -> bool:
         key = upper, lower
         if key not in self._ordered:
             if self._depth >= _DEEPEST:
@@ -80,10 +80,10 @@ class Covering:
             self._depth -= 1
         return self._ordered[key]
 
-    def _compared(self, upper: str, lower: str) -> bool:
+    def _compared(self, upper: Factor, lower: Factor) -> bool:
         if not isinstance(lower, Atom):
             return False
-        whole = Size({(upper,): 1})
+        whole = Size.of_atom(upper)
         if lower.function == "max":
             return all(self.covers(whole, part) for part in lower.arguments)
         if lower.function == "min":
@@ -106,7 +106,7 @@ class Covering:
             merged[monomial] = max(one, two)
         return Size({monomial: value for monomial, value in merged.items() if value})
 
-    def without_rounding(self, size: Size, quotient: str) -> Size | None:
+    def without_rounding(self, size: Size, quotient: Factor) -> Size | None:
         """An upper bound of this size with one quotient by a constant removed.
 
         (3*n*m + 7) // 8, three bits per element rounded up to bytes, is at most n*m.
@@ -136,7 +136,7 @@ class Covering:
     def _never_negative(self, monomial: Monomial) -> bool:
         for atom in monomial:
             if atom not in self._known:
-                for inner in inside_out(Size({(atom,): 1}), self._known):
+                for inner in inside_out(Size.of_atom(atom), self._known):
                     self._known[inner] = self._starts_at_zero(inner)
                 if not isinstance(atom, Atom):
                     self._known[atom] = self._box.enclosure.of_atom(atom).low >= 0
@@ -159,16 +159,16 @@ class Covering:
         return self._box.enclosure.of_atom(atom).low >= 0
 
 
-def _quotient(atom: str) -> tuple[Size, int]:
+def _quotient(atom: Factor) -> tuple[Size, int]:
     """Dividend and divisor of a quotient; divisor 0 if it is not a constant > 0."""
     if not isinstance(atom, Atom):
-        return Size({(atom,): 1}), 1
+        return Size.of_atom(atom), 1
     if atom.function != "floordiv":
-        return Size({(atom,): 1}), 1
+        return Size.of_atom(atom), 1
     return atom.arguments[0], max(0, atom.arguments[1].constant or 0)
 
 
-def _above_quotient(quotient: str, never_negative: Callable[[Monomial], bool]) -> Size | None:
+def _above_quotient(quotient: Factor, never_negative: Callable[[Monomial], bool]) -> Size | None:
     """A polynomial that covers a quotient by a constant, rounded up; None for other atoms."""
     if not isinstance(quotient, Atom) or quotient.function != "floordiv":
         return None

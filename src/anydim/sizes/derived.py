@@ -6,13 +6,11 @@ from collections.abc import Iterable
 
 from anydim.sizes.atoms import Atom
 from anydim.sizes.expression import Size, as_constant
-from anydim.sizes.quotients import floor_divide
 
 
 def ceil_div(size: Size | int, by: Size | int) -> Size:
     """size / by rounded up, for by > 0."""
-    size, by = as_constant(size), as_constant(by)
-    return floor_divide(size + by - 1, by)
+    return (as_constant(size) + by - 1) // by
 
 
 def negated_if_negative(size: Size | int) -> Size | None:

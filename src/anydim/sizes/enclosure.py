@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from math import gcd, inf
 
-from anydim.sizes.atoms import Atom, inside_out
+from anydim.sizes.atoms import Atom, Factor, Monomial, inside_out
 from anydim.sizes.expression import Size
 from anydim.sizes.interval import Interval, Number, greater, hull, interval, lesser
 from anydim.sizes.polynomial import polynomial_range, slope, term_by_term
@@ -41,7 +41,7 @@ class Enclosure:
         self.constraints = tuple(constraints)
         self._sizes: dict[tuple[Size, int], Interval] = {}
         self._rough: dict[Size, Interval] = {}
-        self._atoms: dict[tuple[str, int], Interval] = {}
+        self._atoms: dict[tuple[Factor, int], Interval] = {}
         self._work = 0
         self._tighten()
 
@@ -71,7 +71,7 @@ class Enclosure:
             known = self._rough[size] = self._polynomial(size, 0)
         return known
 
-    def of_atom(self, atom: str, depth: int = 0) -> Interval:
+    def of_atom(self, atom: Factor, depth: int = 0) -> Interval:
         """A sound enclosure of a symbol, quotient, remainder, minimum or maximum."""
         if not isinstance(atom, Atom):
             return self.ranges.get(atom, Interval())
@@ -118,7 +118,7 @@ class Enclosure:
     def _polynomial(self, size: Size, depth: int) -> Interval:
         return polynomial_range(dict(size.monomials), self._atom_ranges(size, depth))
 
-    def _atom_ranges(self, size: Size, depth: int) -> dict[str, Interval]:
+    def _atom_ranges(self, size: Size, depth: int) -> dict[Factor, Interval]:
         return {atom: self.of_atom(atom, depth) for m, _ in size.monomials for atom in m}
 
     def _without_quotients(self, size: Size, depth: int) -> Interval:
@@ -140,11 +140,11 @@ class Enclosure:
     def _without_remainders(self, size: Size, depth: int) -> Interval:
         """Replace x % y by x - y * (x // y)."""
 
-        def swap(atom: str) -> Size:
+        def swap(atom: Factor) -> Size:
             if isinstance(atom, Atom) and atom.function == "mod":
                 left, right = atom.arguments
                 return left - right * (left // right)
-            return Size({(atom,): 1})
+            return Size.of_atom(atom)
 
         return self._polynomial(size.replace_atoms(swap), depth)
 
@@ -224,7 +224,7 @@ class Enclosure:
 class _Enclosed:
     """View of the atoms that have an enclosure."""
 
-    def __init__(self, atoms: Mapping[tuple[str, int], Interval]) -> None:
+    def __init__(self, atoms: Mapping[tuple[Factor, int], Interval]) -> None:
         self._atoms = atoms
 
     def __contains__(self, atom: object) -> bool:
@@ -278,11 +278,11 @@ def _quotients(size: Size) -> Iterable[Atom]:
                     yield atom
 
 
-def _replacing(atom: Atom, by: Size) -> Callable[[str], Size]:
-    return lambda other: by if other == atom else Size({(other,): 1})
+def _replacing(atom: Atom, by: Size) -> Callable[[Factor], Size]:
+    return lambda other: by if other == atom else Size.of_atom(other)
 
 
-def _drop(monomial: tuple[str, ...], atom: str) -> tuple[str, ...]:
+def _drop(monomial: Monomial, atom: Atom) -> Monomial:
     return tuple(other for other in monomial if other != atom)
 
 

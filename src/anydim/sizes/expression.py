@@ -19,7 +19,8 @@ from operator import index
 from typing import NoReturn, cast
 
 from anydim.base.errors import OptionError
-from anydim.sizes.atoms import Atom, Monomial, inside_out, merged, without
+from anydim.sizes.atoms import Atom, Factor, Monomial, inside_out, merged, without
+from anydim.sizes.interned import Results
 from anydim.sizes.normal_form import Form
 
 NAME = r"[^\W\d](?:[\w$@#]|\.(?=\w))*|[$@#](?:[\w$@#]|\.(?=\w))+"
@@ -29,6 +30,39 @@ def is_name(text: str) -> bool:
     """Whether a text is a valid name of a size."""
     plain = text.isascii() and text.isidentifier()  # the common case, without a regular expression
     return plain or re.fullmatch(NAME, text) is not None
+
+
+def _operator(compute: Callable[[Size, Size], Size]) -> Callable[[Size, Size | int], Size]:
+    """An operator of sizes; its results are kept by the numbers of the operands."""
+    results: Results[Size] = Results()
+
+    def operate(left: Size, right: Size | int) -> Size:
+        if not isinstance(right, Size):
+            try:
+                right = _CONSTANTS[index(right)]
+            except TypeError:
+                return cast(Size, NotImplemented)
+        key = left.number, right.number
+        found = results.get(key)
+        return results.keep(key, compute(left, right)) if found is None else found
+
+    return operate
+
+
+def _sum(left: Size, right: Size, sign: int = 1) -> Size:
+    terms = left.coefficients.copy()
+    for monomial, coefficient in right.monomials:
+        terms[monomial] = terms.get(monomial, 0) + sign * coefficient
+    return Size({monomial: c for monomial, c in terms.items() if c})
+
+
+def _product(left: Size, right: Size) -> Size:
+    terms: dict[Monomial, int] = {}
+    for one, factor in left.monomials:
+        for other, coefficient in right.monomials:
+            both = merged(one, other)
+            terms[both] = terms.get(both, 0) + factor * coefficient
+    return Size({monomial: c for monomial, c in terms.items() if c})
 
 
 class Size(Form):
@@ -44,9 +78,7 @@ class Size(Form):
     @staticmethod
     def constant_of(value: int) -> Size:
         """The size that is always `value`."""
-        if 0 <= value <= _LARGEST_SMALL:
-            return _SMALL[value]
-        return Size({(): index(value)})
+        return _CONSTANTS[index(value)]
 
     @staticmethod
     def symbol(name: str) -> Size:
@@ -56,21 +88,22 @@ class Size(Form):
                 f"{name!r} is not a valid name of a size",
                 "names start with a letter or '_' and continue with letters, digits, '_' and '.'",
             )
-        return Size({(name,): 1})
+        return Size.of_atom(name)
+
+    @staticmethod
+    def of_atom(atom: Factor) -> Size:
+        """The size that is one symbol or `Atom`."""
+        return Size({(atom,): 1})
 
     def __repr__(self) -> str:
         return f"Size({str(self)!r})"
 
     def __hash__(self) -> int:
-        if self._hash is None:
-            constant = self.constant
-            of_terms = frozenset(self._terms.items())
-            self._hash = hash(of_terms) if constant is None else hash(constant)
         return self._hash
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Size):
-            return self is other or self._terms == other._terms
+            return self is other
         if isinstance(other, int):
             return self.constant == other
         return NotImplemented
@@ -80,96 +113,41 @@ class Size(Form):
 
     # ---- arithmetic ----------------------------------------------------------------------------
 
-    def __add__(self, other: Size | int) -> Size:
-        if not isinstance(other, Size):
-            other = _coerce(other)
-            if other is NotImplemented:
-                return NotImplemented
-        small, large = self._terms, other._terms
-        if not small:
-            return other
-        if not large:
-            return self
-        if len(small) > len(large):
-            small, large = large, small
-        terms = large.copy()
-        for monomial, coefficient in small.items():
-            total = terms.get(monomial, 0) + coefficient
-            if total:
-                terms[monomial] = total
-            else:
-                del terms[monomial]
-        return Size(terms)
+    __add__ = __radd__ = _operator(_sum)
+    __sub__ = _operator(lambda left, right: _sum(left, right, -1))
+    __mul__ = __rmul__ = _operator(_product)
+    __floordiv__ = _operator(lambda left, right: apply("floordiv", (left, right)))
+    __mod__ = _operator(lambda left, right: apply("mod", (left, right)))
 
-    __radd__ = __add__
+    def __rsub__(self, other: int) -> Size:
+        return as_constant(other) - self
+
+    def __rfloordiv__(self, other: int) -> Size:
+        return as_constant(other) // self
+
+    def __rmod__(self, other: int) -> Size:
+        return as_constant(other) % self
 
     def __neg__(self) -> Size:
-        return Size({monomial: -coefficient for monomial, coefficient in self._terms.items()})
+        return Size({monomial: -coefficient for monomial, coefficient in self.monomials})
 
     def __pos__(self) -> Size:
         return self
-
-    def __sub__(self, other: Size | int) -> Size:
-        other = _coerce(other)
-        return NotImplemented if other is NotImplemented else self + -other
-
-    def __rsub__(self, other: int) -> Size:
-        return -self + other
-
-    def __mul__(self, other: Size | int) -> Size:
-        if not isinstance(other, Size):
-            other = _coerce(other)
-            if other is NotImplemented:
-                return NotImplemented
-        few, many = self._terms, other._terms
-        if len(few) > len(many):
-            few, many = many, few
-        if len(few) <= 1:
-            if not few:
-                return _SMALL[0]
-            ((left, factor),) = few.items()
-            if not left:
-                if factor == 1:
-                    return other if few is self._terms else self
-                return Size({right: factor * c for right, c in many.items()})
-            return Size({merged(left, right): factor * c for right, c in many.items()})
-        terms: dict[Monomial, int] = {}
-        for left, factor in few.items():
-            for right, coefficient in many.items():
-                both = merged(left, right)
-                terms[both] = terms.get(both, 0) + factor * coefficient
-        return Size({monomial: c for monomial, c in terms.items() if c})
-
-    __rmul__ = __mul__
 
     def __pow__(self, exponent: int) -> Size:
         try:
             count = index(exponent)
         except TypeError:
             return NotImplemented
-        result = _SMALL[1]
+        result = _CONSTANTS[1]
         for _ in range(count):
             result = result * self
         return result
 
-    def __floordiv__(self, other: Size | int) -> Size:
-        other = _coerce(other)
-        return NotImplemented if other is NotImplemented else apply("floordiv", (self, other))
-
-    def __rfloordiv__(self, other: int) -> Size:
-        return apply("floordiv", (as_constant(other), self))
-
-    def __mod__(self, other: Size | int) -> Size:
-        other = _coerce(other)
-        return NotImplemented if other is NotImplemented else apply("mod", (self, other))
-
-    def __rmod__(self, other: int) -> Size:
-        return apply("mod", (as_constant(other), self))
-
     # ---- substitution --------------------------------------------------------------------------
 
     def substitute(
-        self, env: Mapping[str, Size | int], known: dict[str, Size] | None = None
+        self, env: Mapping[str, Size | int], known: dict[Factor, Size] | None = None
     ) -> Size:
         """Replace symbols, all at once, and renormalise.
 
@@ -179,30 +157,41 @@ class Size(Form):
             return self
         known = {} if known is None else known
 
-        def value(atom: str) -> Size:
+        def value(atom: Factor) -> Size:
             if isinstance(atom, Atom):
                 return known[atom]
-            return as_constant(env[atom]) if atom in env else Size({(atom,): 1})
+            return as_constant(env[atom]) if atom in env else Size.of_atom(atom)
 
         for inner in inside_out(self, known):
             arguments = (argument.replace_atoms(value) for argument in inner.arguments)
             known[inner] = apply(inner.function, tuple(arguments))
         return self.replace_atoms(value)
 
-    def replace_atoms(self, change: Callable[[str], Size]) -> Size:
+    def replace_atoms(self, change: Callable[[Factor], Size]) -> Size:
         """The same polynomial with every atom (symbol or `Atom`) replaced by a size."""
-        total = _SMALL[0]
-        seen: dict[str, Size] = {}
-        for monomial, coefficient in self._terms.items():
-            term = Size({(): coefficient})
+        terms: dict[Monomial, int] = {}
+        seen: dict[Factor, Size] = {}
+        for monomial, coefficient in self.monomials:
+            product = _CONSTANTS[1]
             for atom in monomial:
                 if atom not in seen:
                     seen[atom] = change(atom)
-                term = term * seen[atom]
-            total = total + term
-        return total
+                product = product * seen[atom]
+            for other, factor in product.monomials:
+                terms[other] = terms.get(other, 0) + coefficient * factor
+        return Size({monomial: c for monomial, c in terms.items() if c})
 
     # ---- structure -----------------------------------------------------------------------------
+
+    def constant_difference(self, other: Size) -> int | None:
+        """The value of self - other if it is the same for all sizes, else None."""
+        mine, theirs = self.monomials, other.monomials
+        whole = less = 0
+        if mine and not mine[-1][0]:
+            mine, whole = mine[:-1], mine[-1][1]
+        if theirs and not theirs[-1][0]:
+            theirs, less = theirs[:-1], theirs[-1][1]
+        return whole - less if mine == theirs else None
 
     def divide_exactly(self, other: Size | int) -> Size | None:
         """The exact quotient by polynomial division; None if there is a remainder."""
@@ -210,8 +199,8 @@ class Size(Form):
         if not divisor:
             return None
         (lead, lead_coefficient), rest = divisor[0], self
-        quotient = _SMALL[0]
-        while rest._terms:
+        quotient = _CONSTANTS[0]
+        while rest.monomials:
             monomial, coefficient = rest.monomials[0]
             remaining = without(monomial, lead)
             if remaining is None or coefficient % lead_coefficient:
@@ -224,7 +213,7 @@ class Size(Form):
     def coefficient_of(self, name: str) -> Size | None:
         """The factor of symbol `name` if the size is affine in it, else None."""
         split = self.linear_in((name,))
-        return None if split is None else split[0].get(name, _SMALL[0])
+        return None if split is None else split[0].get(name, _CONSTANTS[0])
 
     def linear_in(self, names: Iterable[str]) -> tuple[dict[str, Size], Size] | None:
         """(coefficients, rest) with self == sum(coefficients[n] * n) + rest.
@@ -250,28 +239,19 @@ class Size(Form):
         return {name: Size(terms) for name, terms in coefficients.items()}, Size(rest)
 
 
-class _Small(dict[int, Size]):
-    """Constants, each made once, at its first use."""
+class _Constants(Results["Size"]):
+    """Constants by their value."""
 
     def __missing__(self, value: int) -> Size:
-        return self.setdefault(value, Size({(): index(value)} if value else {}))
+        return self.keep(value, Size({(): value} if value else {}))
 
 
-_SMALL, _LARGEST_SMALL = _Small(), 1024
+_CONSTANTS = _Constants()
 
 
 def as_constant(value: Size | int) -> Size:
     """A size as it is; an int (or numpy integer) as a constant; TypeError for anything else."""
-    return value if isinstance(value, Size) else Size.constant_of(index(value))
-
-
-def _coerce(value: object) -> Size:
-    if isinstance(value, Size):
-        return value
-    try:
-        return Size.constant_of(index(value))  # type: ignore[arg-type]
-    except TypeError:
-        return cast(Size, NotImplemented)
+    return value if isinstance(value, Size) else _CONSTANTS[index(value)]
 
 
 # function of an atom, or of `fold` -> builder of its normal form; filled by the modules that define
@@ -286,4 +266,4 @@ def apply(function: str, arguments: tuple[Size, ...]) -> Size:
 
 def compound(function: str, *arguments: Size) -> Size:
     """The size that consists of one atom."""
-    return Size({(Atom(function, arguments),): 1})
+    return Size.of_atom(Atom(function, arguments))

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from anydim.sizes.atoms import Atom
 from anydim.sizes.expression import NORMAL_FORMS, Size, as_constant, compound
+from anydim.sizes.interned import Results
 
 
 def minimum(*sizes: Size | int) -> Size:
     """The minimum of one or more sizes."""
-    return _extreme("min", sizes)
+    return _kept("min", sizes)
 
 
 def maximum(*sizes: Size | int) -> Size:
     """The maximum of one or more sizes."""
-    return _extreme("max", sizes)
+    return _kept("max", sizes)
 
 
-def _extreme(function: str, sizes: Iterable[Size | int]) -> Size:
+def _kept(function: str, sizes: tuple[Size | int, ...]) -> Size:
+    operands = tuple(map(as_constant, sizes))
+    key = function, *[operand.number for operand in operands]
+    found = _RESULTS.get(key)
+    return _RESULTS.keep(key, _extreme(function, operands)) if found is None else found
+
+
+_RESULTS: Results[Size] = Results()
+
+
+def _extreme(function: str, sizes: tuple[Size, ...]) -> Size:
     """Flattened; of operands whose difference is constant, only the one that can win is kept."""
     kept: list[Size] = []
     for operand in sizes:
-        for part in _operands(function, as_constant(operand)):
+        for part in _operands(function, operand):
             for position, other in enumerate(kept):
-                ahead = (part - other).constant
+                ahead = part.constant_difference(other)
                 if ahead is not None:
                     if (ahead < 0) == (function == "min"):
                         kept[position] = part

@@ -10,7 +10,7 @@ box where the operands are never negative:
 
 from __future__ import annotations
 
-from anydim.sizes.atoms import Atom, Monomial
+from anydim.sizes.atoms import Atom, Factor, Monomial
 from anydim.sizes.box import Box
 from anydim.sizes.derived import product
 from anydim.sizes.expression import Size
@@ -29,11 +29,11 @@ def without_needless(size: Size, box: Box) -> Size:
     return total
 
 
-def _smallest_with_one(atom: str) -> bool:
+def _smallest_with_one(atom: Factor) -> bool:
     return isinstance(atom, Atom) and atom.function == "min" and _ONE in atom.arguments
 
 
-def _present(atom: str, box: Box) -> list[Size] | None:
+def _present(atom: Factor, box: Box) -> list[Size] | None:
     """The sizes that are all positive exactly where an indicator is 1; None for other atoms."""
     if not isinstance(atom, Atom) or not _smallest_with_one(atom):
         return None
@@ -57,37 +57,33 @@ def _factors(size: Size, box: Box) -> list[Size] | None:
     found: list[Size] = []
     for atom in dict.fromkeys(monomial):
         inner = _present(atom, box)
-        found += [_alone(atom)] if inner is None else inner
+        found += [Size.of_atom(atom)] if inner is None else inner
     return [each for each in found if box.interval(each).low < 1]
 
 
-def _never_negative(atom: str, box: Box) -> bool:
+def _never_negative(atom: Factor, box: Box) -> bool:
     return box.enclosure.of_atom(atom).low >= 0
 
 
 def _simpler(monomial: Monomial, box: Box) -> Size:
     factors: dict[Size, None] = {}
-    rest: list[str] = []
+    rest: list[Factor] = []
     for atom in monomial:
         inner = _present(atom, box)
         if inner is None:
             rest.append(atom)
         else:
             factors.update(dict.fromkeys(inner))
-    known = {*factors, *(_alone(atom) for atom in rest if _never_negative(atom, box))}
+    known = {*factors, *(Size.of_atom(atom) for atom in rest if _never_negative(atom, box))}
     values = [_where_present(atom, known) for atom in rest]
     needed = [factor for factor in factors if factor not in values]
     return product(values) * (minimum(*needed, 1) if needed else _ONE)
 
 
-def _where_present(atom: str, known: set[Size]) -> Size:
+def _where_present(atom: Factor, known: set[Size]) -> Size:
     """The atom where the known sizes are positive: their maximum with 1 is just the maximum."""
     if isinstance(atom, Atom) and atom.function == "max":
         kept = [a for a in atom.arguments if a.constant is None or a.constant > 1]
         if len(kept) < len(atom.arguments) and any(a in known for a in kept):
             return maximum(*kept)
-    return _alone(atom)
-
-
-def _alone(atom: str) -> Size:
-    return Size({(atom,): 1})
+    return Size.of_atom(atom)

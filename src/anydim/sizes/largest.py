@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anydim.base.errors import InternalError
-from anydim.sizes.atoms import Atom
+from anydim.sizes.atoms import Atom, Factor
 from anydim.sizes.box import Box, Dim
 from anydim.sizes.expression import Size
 from anydim.sizes.guard import Guard, holds
@@ -89,7 +89,7 @@ def rises(size: Size) -> bool:
     )
 
 
-def _rises(atom: str) -> bool:
+def _rises(atom: Factor) -> bool:
     """Whether an atom is nondecreasing and never negative."""
     if not isinstance(atom, Atom):
         return True

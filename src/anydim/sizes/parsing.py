@@ -23,13 +23,12 @@ from typing import NoReturn, TypeVar
 from anydim.base.errors import OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import caret
-from anydim.sizes.atoms import MAX_CHARACTERS
 from anydim.sizes.conditions import ALWAYS, NEVER, Condition, condition
 from anydim.sizes.expression import NAME, Size, as_constant, is_name
 from anydim.sizes.extremes import maximum, minimum
+from anydim.sizes.printing import LONGEST_TEXT
 
 _TOKEN = rf"\s*(?:(\d+)|({NAME})|(\*\*|//|[<>=!]=|[-+*%(),<>]))"
-LONGEST_TEXT = MAX_CHARACTERS  # the limit of all sizes, so that saved programs can be read
 _LONGEST_NUMBER = 60  # digits
 _DEEPEST = 60
 _HIGHEST_POWER = 16
@@ -41,6 +40,8 @@ Kind = TypeVar("Kind", Size, Condition)
 
 def as_size(value: int | str | Size) -> Size:
     """Convert an int or a text to a size; a size is returned as it is."""
+    if isinstance(value, Size):
+        return value
     return parse(value) if isinstance(value, str) else as_constant(value)
 
 

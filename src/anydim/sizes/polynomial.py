@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from itertools import groupby
 from math import inf
 
+from anydim.sizes.atoms import Factor, Monomial
 from anydim.sizes.interval import Interval, Number, interval, times
 
-Terms = Mapping[tuple[str, ...], int]
-Ranges = Mapping[str, Interval]
+Terms = Mapping[Monomial, int]
+Ranges = Mapping[Factor, Interval]
 _MAX_BRANCHES = 6
 
 
@@ -41,7 +42,7 @@ def term_by_term(terms: Terms, ranges: Ranges) -> Interval:
     return interval(low, high)
 
 
-def _product(monomial: tuple[str, ...], ranges: Ranges) -> tuple[Number, Number]:
+def _product(monomial: Monomial, ranges: Ranges) -> tuple[Number, Number]:
     """Bounds of a product of variables; fast where they are not negative."""
     low: Number = 1
     high: Number = 1
@@ -59,9 +60,9 @@ def _product(monomial: tuple[str, ...], ranges: Ranges) -> tuple[Number, Number]
     return total.low, total.high
 
 
-def slope(terms: Terms, atom: str) -> dict[tuple[str, ...], int]:
+def slope(terms: Terms, atom: Factor) -> dict[Monomial, int]:
     """The derivative with respect to a variable."""
-    result: dict[tuple[str, ...], int] = {}
+    result: dict[Monomial, int] = {}
     for monomial, coefficient in terms.items():
         power = monomial.count(atom)
         if power:
@@ -70,7 +71,7 @@ def slope(terms: Terms, atom: str) -> dict[tuple[str, ...], int]:
     return result
 
 
-def _lowest(terms: dict[tuple[str, ...], int], ranges: Ranges, branches: int) -> Number:
+def _lowest(terms: dict[Monomial, int], ranges: Ranges, branches: int) -> Number:
     """A lower bound of the polynomial; its minimum where that is found."""
     terms = _at_monotone_ends(terms, ranges)
     powers = {atom: 0 for monomial in terms for atom in monomial}
@@ -84,9 +85,7 @@ def _lowest(terms: dict[tuple[str, ...], int], ranges: Ranges, branches: int) ->
     return term_by_term(terms, ranges).low
 
 
-def _at_monotone_ends(
-    terms: dict[tuple[str, ...], int], ranges: Ranges
-) -> dict[tuple[str, ...], int]:
+def _at_monotone_ends(terms: dict[Monomial, int], ranges: Ranges) -> dict[Monomial, int]:
     """Set every variable in which the polynomial is monotone to the minimising end."""
     changed = True
     while changed:
@@ -100,10 +99,10 @@ def _at_monotone_ends(
     return terms
 
 
-def _fix(terms: Terms, atom: str, value: int | None) -> dict[tuple[str, ...], int]:
+def _fix(terms: Terms, atom: Factor, value: int | None) -> dict[Monomial, int]:
     """The polynomial with a variable set to a value."""
     assert value is not None
-    result: dict[tuple[str, ...], int] = {}
+    result: dict[Monomial, int] = {}
     for monomial, coefficient in terms.items():
         power = monomial.count(atom)
         if power:

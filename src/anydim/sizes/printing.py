@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from anydim.sizes.atoms import Factor
     from anydim.sizes.expression import Size
     from anydim.sizes.normal_form import Form
+
+LONGEST_TEXT = 1 << 16  # maximum number of characters of an atom's text, and of one to be read
+ABBREVIATED = "..."  # in the text of no other size
 
 
 def size_text(size: Form) -> str:
@@ -29,7 +34,7 @@ def size_text(size: Form) -> str:
     return text
 
 
-def _term_text(coefficient: int, powers: Iterable[tuple[str, int]], bare: bool) -> str:
+def _term_text(coefficient: int, powers: Iterable[tuple[Factor, int]], bare: bool) -> str:
     """One term without its sign; `bare` allows a lone quotient without parentheses."""
     factors = list(powers)
     if bare and coefficient == 1 and len(factors) == 1 and factors[0][1] == 1:
@@ -43,7 +48,18 @@ def _term_text(coefficient: int, powers: Iterable[tuple[str, int]], bare: bool) 
 
 
 def atom_text(function: str, arguments: tuple[Size, ...]) -> str:
-    """The canonical text of a quotient, remainder, minimum, maximum or choice."""
+    """The canonical text of a quotient, remainder, minimum, maximum or choice.
+
+    Sizes share parts, so a text may be exponentially longer than what it describes: a longer one
+    than the limit is abbreviated. It cannot be read back, but no other atom has it.
+    """
+    text = _whole_text(function, arguments)
+    if len(text) <= LONGEST_TEXT:
+        return text
+    return f"({text[:40]}{ABBREVIATED}{blake2b(text.encode(), digest_size=12).hexdigest()})"
+
+
+def _whole_text(function: str, arguments: tuple[Size, ...]) -> str:
     if function in ("min", "max"):
         return f"{function}({', '.join(map(str, arguments))})"
     if function == "where":

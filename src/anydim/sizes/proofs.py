@@ -8,7 +8,7 @@ from math import gcd
 from operator import eq, le, lt
 
 from anydim.base.errors import DimError, InternalError
-from anydim.sizes.atoms import Atom, inside_out
+from anydim.sizes.atoms import Atom, Factor, inside_out
 from anydim.sizes.box import Box
 from anydim.sizes.conditions import ALWAYS, NEVER, Condition
 from anydim.sizes.expression import Size, apply, as_constant
@@ -147,8 +147,8 @@ def simplify(size: Size, box: Box) -> Size:
     box = box.about(size)
     known = box.simplified
 
-    def simpler(atom: str) -> Size:
-        return known[atom] if isinstance(atom, Atom) else Size({(atom,): 1})
+    def simpler(atom: Factor) -> Size:
+        return known[atom] if isinstance(atom, Atom) else Size.of_atom(atom)
 
     def simplified(atom: Atom) -> Size:
         arguments = tuple(simplify(argument, box) for argument in atom.arguments)
@@ -180,7 +180,7 @@ def _simplify_choice(atom: Atom, arguments: tuple[Size, ...], box: Box) -> Size:
 def _simplify_division(given: Atom, arguments: tuple[Size, ...], box: Box) -> Size:
     """size = divisor * whole + rest: with 0 <= rest < divisor these are quotient and remainder."""
     if arguments[1] == 0:
-        return Size({(given,): 1})  # undefined in the whole box; evaluating it raises an error
+        return Size.of_atom(given)  # undefined in the whole box; evaluating it raises an error
     function = given.function
     result = apply(function, arguments)
     atom = result.atom

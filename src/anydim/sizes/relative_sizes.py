@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 from anydim.base.records import dataclass
-from anydim.sizes.atoms import Atom
+from anydim.sizes.atoms import Atom, Factor
 from anydim.sizes.box import Box, Dim
 from anydim.sizes.expression import Size, apply
 from anydim.sizes.extremes import is_clip, maximum
@@ -27,11 +27,14 @@ class RelativeSizes:
 
     box: Box
     sizes: Mapping[str, Size]
-    atoms: Mapping[str, Size]
+    atoms: Mapping[Factor, Size]
 
     def own(self, size: Size) -> Size:
         """Express a size in terms of the names."""
-        return size.replace_atoms(self.atoms.__getitem__)
+        found = self._own.get(size)
+        if found is None:
+            found = self._own[size] = size.replace_atoms(self.atoms.__getitem__)
+        return found
 
     def back(self, size: Size) -> Size:
         """The original size of an expression over the names."""
@@ -41,12 +44,17 @@ class RelativeSizes:
         return found
 
     @cached_property
+    def _own(self) -> dict[Size, Size]:
+        """Cache of sizes in terms of the names."""
+        return {}
+
+    @cached_property
     def _back(self) -> dict[Size, Size]:
         """Cache of original sizes: launches of a group share most of them."""
         return {}
 
     @cached_property
-    def _atoms_back(self) -> dict[str, Size]:
+    def _atoms_back(self) -> dict[Factor, Size]:
         """Cache of the original sizes of atoms."""
         return {}
 
@@ -57,14 +65,14 @@ def own_sizes(sizes: Iterable[Size], box: Box) -> RelativeSizes | None:
     None where no compound atom needs a name: all are functions of dims among them. None also where
     information would be lost: constraints, or a relation that is not recognised.
     """
-    atoms = dict.fromkeys(
+    atoms: dict[Factor, None] = dict.fromkeys(
         atom for size in sizes for monomial in size.coefficients for atom in monomial
     )
-    plain = [atom for atom in atoms if not isinstance(atom, Atom)]
-    expressed: dict[str, Size] = {}
-    named: dict[str, str] = {}  # atom -> its name
+    plain: list[Factor] = [atom for atom in atoms if not isinstance(atom, Atom)]
+    expressed: dict[Factor, Size] = {}
+    named: dict[Factor, str] = {}  # atom -> its name
     owned = set(plain)  # the symbols of named atoms
-    for atom in (*plain, *(atom for atom in atoms if isinstance(atom, Atom))):
+    for atom in sorted(atoms, key=lambda atom: isinstance(atom, Atom)):
         found = _expressed(atom, expressed, named) if isinstance(atom, Atom) else None
         if found is None:
             if isinstance(atom, Atom):
@@ -76,11 +84,11 @@ def own_sizes(sizes: Iterable[Size], box: Box) -> RelativeSizes | None:
         expressed[atom] = found
     if len(named) == len(plain) or any(not owned.isdisjoint(c.symbols) for c in box.constraints):
         return None
-    dims = [_dim(name, Size({(atom,): 1}), box) for atom, name in named.items()]
+    dims = [_dim(name, Size.of_atom(atom), box) for atom, name in named.items()]
     known = [dim for dim in dims if dim is not None]
     if len(known) < len(dims):
         return None
-    originals = {name: Size({(atom,): 1}) for atom, name in named.items()}
+    originals = {name: Size.of_atom(atom) for atom, name in named.items()}
     return RelativeSizes(Box.of(*known), originals, expressed)
 
 
@@ -90,7 +98,9 @@ def _dim(name: str, size: Size, box: Box) -> Dim | None:
     return None if range.lo is None or range.lo < 0 else Dim(name, range.lo, range.hi)
 
 
-def _expressed(atom: Atom, expressed: Mapping[str, Size], named: Mapping[str, str]) -> Size | None:
+def _expressed(
+    atom: Atom, expressed: Mapping[Factor, Size], named: Mapping[Factor, str]
+) -> Size | None:
     """Express an atom in terms of named ones; None if that fails."""
     inner = [a for part in atom.arguments for monomial in part.coefficients for a in monomial]
     if all(each in expressed for each in inner):
@@ -99,7 +109,7 @@ def _expressed(atom: Atom, expressed: Mapping[str, Size], named: Mapping[str, st
     for other, name in named.items():
         if isinstance(other, Atom) and other.symbols == atom.symbols:
             size = _from(other, Size.symbol(name), atom)
-            if size is not None and size.substitute({name: Size({(other,): 1})}).atom == atom:
+            if size is not None and size.substitute({name: Size.of_atom(other)}).atom == atom:
                 return size
     return None
 
@@ -120,7 +130,7 @@ def _from(other: Atom, name: Size, atom: Atom) -> Size | None:
 def _quotient(atom: Atom) -> tuple[Size, int]:
     """Dividend and divisor of an optionally clipped atom; divisor 0 if it is not constant."""
     clipped = is_clip(atom) and atom.function == "max"
-    size = atom.arguments[0] if clipped else Size({(atom,): 1})
+    size = atom.arguments[0] if clipped else Size.of_atom(atom)
     whole = size.coefficients.get((), 0)
     inner = (size - whole).atom
     if not isinstance(inner, Atom) or inner.function != "floordiv":

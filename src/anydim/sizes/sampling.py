@@ -12,7 +12,7 @@ from random import Random
 import numpy
 
 from anydim.base.errors import DimError
-from anydim.sizes.atoms import Atom, Monomial
+from anydim.sizes.atoms import Atom, Factor, Monomial
 from anydim.sizes.box import Box
 from anydim.sizes.expression import Size
 from anydim.sizes.guard import Guard, holds
@@ -105,7 +105,9 @@ class Sampled:
     def __init__(self, points: Sequence[Mapping[str, int]]) -> None:
         self._count = len(points)
         names = dict.fromkeys(name for point in points for name in point)
-        self._atoms = {name: numpy.array([float(p[name]) for p in points]) for name in names}
+        self._atoms: dict[Factor, numpy.ndarray] = {
+            name: numpy.array([float(p[name]) for p in points]) for name in names
+        }
         self._monomials: dict[Monomial, numpy.ndarray] = {}
 
     @classmethod
@@ -132,7 +134,7 @@ class Sampled:
             self._monomials[monomial] = product
         return self._monomials[monomial]
 
-    def _atom(self, atom: str) -> numpy.ndarray:
+    def _atom(self, atom: Factor) -> numpy.ndarray:
         if atom not in self._atoms:
             if not isinstance(atom, Atom):
                 return numpy.zeros(self._count)

@@ -211,8 +211,8 @@ def _bind_dims(graph: Graph, tensors: Sequence[torch.Tensor]) -> dict[str, Any]:
     for name, tensor in zip(graph.inputs, tensors):
         for size, value in zip(graph.types[name].shape, tensor.shape):
             atom = size.atom
-            if isinstance(atom, str) and size == Size.symbol(str(atom)) and str(atom) not in found:
-                found[str(atom)] = value
+            if isinstance(atom, str) and atom not in found:
+                found[atom] = value
             else:
                 rest.append((size, value))
     for size, value in rest:

@@ -13,7 +13,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir import apply, constant, select
 from anydim.compiler.native.body import TRUE, Body, overflows
-from anydim.sizes import LARGEST, Interval, Size
+from anydim.sizes import LARGEST, Factor, Interval, Size
 from anydim.sizes.interval import hull
 
 _RELATIONS = {
@@ -41,7 +41,7 @@ class Arithmetic:
     body: Body
     symbols: Mapping[str, RangedValue]
     overflow: ir.Value | None = None
-    atoms: dict[str, RangedValue] = field(default_factory=dict)
+    atoms: dict[Factor, RangedValue] = field(default_factory=dict)
     _known: dict[tuple[str | ir.Value, ...], RangedValue] = field(default_factory=dict)
 
     def size(self, size: Size) -> ir.Value:

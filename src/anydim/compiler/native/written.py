@@ -16,7 +16,7 @@ from anydim.compiler.native.body import FALSE, ONE, ZERO, Body, as_int64, parame
 from anydim.compiler.native.threads import WORTH_WAKING
 from anydim.runtime.layout import ARENA_BYTES, BEHIND, BYTES, EMPTY, PARALLEL, Layout
 from anydim.runtime.program.segment import Segment
-from anydim.sizes import Atom, Interval, Size
+from anydim.sizes import Atom, Factor, Interval, Size
 
 MAX_INLINE_SIZES = 256  # sizes in the function that checks the dims
 PER_FUNCTION = 64
@@ -109,7 +109,7 @@ class _Parts:
         names = program.signature.box.names
         self.words = words
         self.symbols = {n: (layout.first_dim + names.index(n), dims[n].range) for n in dims}
-        self.atoms: dict[str, tuple[int, Interval]] = {}  # emitted atoms: slot and range
+        self.atoms: dict[Factor, tuple[int, Interval]] = {}  # emitted atoms: slot and range
 
     def functions(self, ranges: Sequence[tuple[Size, Size]]) -> Iterator[ir.Function]:
         """Yield the functions; each returns 1 if all its sizes fit, otherwise 0."""
@@ -149,9 +149,9 @@ class _Parts:
         """Return arithmetic in a new function, on the dims and emitted atoms of the sizes."""
         body = Body()
         symbols: dict[str, RangedValue] = {}
-        atoms: dict[str, RangedValue] = {}
+        atoms: dict[Factor, RangedValue] = {}
         pending = [atom for size in sizes for monomial in size.coefficients for atom in monomial]
-        visited: set[str] = set()
+        visited: set[Factor] = set()
         while pending:
             atom = pending.pop()
             if atom in visited:

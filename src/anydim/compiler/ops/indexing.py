@@ -22,7 +22,7 @@ from anydim.compiler.ops.writing import (
     target,
     wrapped,
 )
-from anydim.sizes import LARGEST, Box, Guard, Size, as_size, fits
+from anydim.sizes import LARGEST, Box, Factor, Guard, Size, as_size, fits
 
 
 def gather(types: Types, attributes: Attributes, box: Box) -> Written:
@@ -192,17 +192,16 @@ def _size_text(size: Size, named: list[Size], box: Box) -> str:
         named.append(part)
         return f"S{len(named) - 1}"
 
+    def factor(atom: Factor) -> str:
+        return f"cast<int64>({name(Size.of_atom(atom))})"
+
     if fits(size, -LARGEST, LARGEST, box):
         return name(size)
     products = [
-        "*".join((_wrapped_literal(factor), *(f"cast<int64>({name(_of(a))})" for a in monomial)))
-        for monomial, factor in size.monomials
+        "*".join((_wrapped_literal(number), *map(factor, monomial)))
+        for monomial, number in size.monomials
     ]
     return f"({' + '.join(products)})"
-
-
-def _of(atom: str) -> Size:
-    return Size({(atom,): 1})
 
 
 def _wrapped_literal(value: int) -> str:

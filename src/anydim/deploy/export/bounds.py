@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 
 from anydim.base.records import dataclass
-from anydim.sizes import Atom, Box, Size, as_size, maximum, minimum, product
+from anydim.sizes import Atom, Box, Factor, Monomial, Size, as_size, maximum, minimum, product
 
 
 @dataclass
@@ -70,12 +70,12 @@ class Bounds:
             self.cached[size, upper] = _all(total, lambda found: sum(found, as_size(0)))
         return self.cached[size, upper]
 
-    def _term(self, factors: tuple[str, ...], upper: bool) -> Size | None:
+    def _term(self, factors: Monomial, upper: bool) -> Size | None:
         """Bound a product of which at most one factor may be negative."""
-        free = [f for f in factors if not Size({(f,): 1}).symbols.isdisjoint(self.lowest)]
+        free = [f for f in factors if not Size.of_atom(f).symbols.isdisjoint(self.lowest)]
         if not free:
             return Size({factors: 1})
-        odd = [f for f in factors if self.whole.interval(Size({(f,): 1})).low < 0]
+        odd = [f for f in factors if self.whole.interval(Size.of_atom(f)).low < 0]
         if len(odd) > 1 or (odd and len(factors) > 1 and not upper):
             return None
         bounds = [self._factor(factor, upper) for factor in factors]
@@ -83,8 +83,8 @@ class Bounds:
             bounds = [None if bound is None else self._clip_at_zero(bound) for bound in bounds]
         return _all(bounds, product)
 
-    def _factor(self, factor: str, upper: bool) -> Size | None:
-        size = Size({(factor,): 1})
+    def _factor(self, factor: Factor, upper: bool) -> Size | None:
+        size = Size.of_atom(factor)
         if size.symbols.isdisjoint(self.lowest):
             return size
         if not isinstance(factor, Atom):

@@ -16,7 +16,7 @@ from anydim.base.records import dataclass
 from anydim.lang.dependence.accesses import Access, Instance, LoopAt, without_check
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.lang.tree.affine import rewrite
-from anydim.sizes import Atom, Box, Size
+from anydim.sizes import Atom, Box, Factor, Size
 
 _RELATIONS = {
     "equal": "=", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
@@ -185,13 +185,13 @@ class _Query:
                 parts.append(f"{coefficient}*{self._parameter(str(product), product)}")
         return f"({' + '.join(parts) or '0'})"
 
-    def _atom(self, atom: str, loops: Mapping[str, str]) -> str:
+    def _atom(self, atom: Factor, loops: Mapping[str, str]) -> str:
         if not isinstance(atom, Atom):
             return loops[atom] if atom in loops else self._parameter(atom, Size.symbol(atom))
         if atom.function in ("floordiv", "mod"):
             left = self._size(atom.arguments[0], loops)
             return self._division_text(atom.function, left, SizeTerm(atom.arguments[1]))
-        whole = Size({(atom,): 1})
+        whole = Size.of_atom(atom)
         if whole.symbols & loops.keys():
             raise _Unsupported
         return self._parameter(str(whole), whole)

@@ -38,7 +38,7 @@ from anydim.lang.tree import (
 from anydim.lang.tree.affine import Affine, affine, reads, rewrite
 from anydim.lang.tree.typing import identity
 from anydim.sizes import Guard, Size
-from anydim.sizes.atoms import Atom
+from anydim.sizes.atoms import Atom, Factor
 
 _TYPES = {"float32": "float", "float64": "double", "float16": "half"}
 _SUMS = ("add", "sub", "mul", "neg")
@@ -157,7 +157,7 @@ class _Surface:
             else:
                 terms.append((1, [self.size(coefficient), index]))
         for monomial, number in form.constant.substitute(self.sizes).monomials:
-            factors = [self.size(Size({(atom,): 1})) for atom in monomial]
+            factors = [self.size(Size.of_atom(atom)) for atom in monomial]
             terms.append((number, factors))
         return sum_terms(terms)
 
@@ -285,7 +285,7 @@ def _index_names(expr: Expr) -> set[str]:
 def _arithmetic(size: Size, name: Callable[[str], str]) -> syntax.Term:
     """A size as a term; `name` gives the name of a symbol."""
 
-    def factor(atom: str) -> syntax.Term:
+    def factor(atom: Factor) -> syntax.Term:
         if not isinstance(atom, Atom):
             return syntax.Name(name(atom))
         parts = [_arithmetic(argument, name) for argument in atom.arguments]

@@ -198,7 +198,7 @@ def _axis_names(tensor: Tensor, found: tuple[Instance, ...]) -> list[str]:
     names: list[str] = []
     for number in range(tensor.type.rank):
         form = None if first is None else affine(first.indices[number])
-        name = "" if form is None else form.constant.atom or ""
+        name = "" if form is None else str(form.constant.atom or "")
         name = form.terms[0][0] if form is not None and len(form.terms) == 1 else name
         names.append(f"i{number}" if not name or name in names else name)
     return names

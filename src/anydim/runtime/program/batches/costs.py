@@ -8,6 +8,7 @@ from math import exp, log
 import numpy
 
 from anydim.runtime.program.batches.work import Rates, Work
+from anydim.sizes import Factor
 
 _KNOWN = 4096  # sizes whose costs are kept
 _WEIGHT = 0.1  # of a call in the moving average of measured over predicted time
@@ -44,7 +45,7 @@ class Costs:
         key = tuple(sizes.values())
         found = self._bytes.get(key)
         if found is None:
-            atoms: dict[str, int] = {}
+            atoms: dict[Factor, int] = {}
             parts = (self.work.arena, self.work.inputs, self.work.outputs)
             arena, inputs, outputs = (max(0, part.evaluate(sizes, atoms)) for part in parts)
             if len(self._bytes) >= _KNOWN:

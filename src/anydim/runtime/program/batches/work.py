@@ -17,7 +17,7 @@ from anydim.runtime.program.binding import determined_dims
 from anydim.runtime.program.memory import memory
 from anydim.runtime.program.program import Program
 from anydim.runtime.program.region_plan import needs
-from anydim.sizes import Sampled, Size, as_size
+from anydim.sizes import Monomial, Sampled, Size, as_size
 
 Columns = Mapping[str, numpy.ndarray]
 _OF_A_CALL = 20  # overhead of a call, in launches
@@ -60,7 +60,7 @@ class Work:
         return self.arena + self.inputs + self.outputs
 
     @cached_property
-    def _terms(self) -> tuple[list[tuple[str, ...]], numpy.ndarray]:
+    def _terms(self) -> tuple[list[Monomial], numpy.ndarray]:
         """The monomials of all formulas, and their coefficients [formulas, monomials].
 
         The formulas are arena, bytes and launches, then operations of kinds, then bytes moved.
