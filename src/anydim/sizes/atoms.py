@@ -114,7 +114,7 @@ def _from_inside(pending: list[Factor], known: Container[Factor]) -> Iterator[At
 class _Printed:
     """The atoms that have a text."""
 
-    def __contains__(self, atom: Factor) -> bool:
+    def __contains__(self, atom: object) -> bool:
         return not isinstance(atom, Atom) or bool(atom._text)
 
 
