@@ -120,8 +120,8 @@ def _part(container: Container, name: str, part: str, saved: SavedSteps | None) 
     if saved is not None:
         return steps_of(name, saved)
     data = bytes(container.verify_member(onnx_member(part)))
-    strings = import_module("anydim.compiler.frontends.onnx.file.strings")
     try:
+        strings = import_module("anydim.compiler.frontends.onnx.file.strings")
         made: Part = strings.saved_part(data, name, container.fail)
     except ModuleNotFoundError as error:
         raise missing_module(f"{name}, whose operators on strings numpy lacks,", error) from error
