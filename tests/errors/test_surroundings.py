@@ -38,7 +38,7 @@ _SCRIPT = """
         for _ in range(8):
             right(lambda x: model(x=x)["y"])
     import anydim.compiler.variants.serving
-    anydim.compiler.variants.serving.ledger("x").tuned(1)
+    anydim.compiler.variants.serving.ledger("x").tuned_schedules(1)
     session = anydim.ort.InferenceSession("m.onnx")
     right(lambda x: session.run(None, {{"x": x}})[0])
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))

@@ -115,7 +115,7 @@ def test_sessions(threads: int, run: Run) -> None:
 
 @pytest.mark.sampled(most=3)
 @pytest.mark.parametrize("words, said", [
-    (["inspect", "encoder.anydim", "--verify"], "takes it"),
+    (["inspect", "encoder.anydim", "--verify"], "selected"),
     (["run", "encoder.anydim", "--input", "in.npz", "--threads", "1"], "on 1 core"),
     (["bench", "encoder.anydim", *AT, "--seconds", "0.01", "--rounds", "2"], "n=7"),
     (["plan", "encoder.anydim", *AT], "arena"),

@@ -80,7 +80,7 @@ def test_out_of_another_library() -> None:
         (numpy.zeros((5, 3), numpy.float32).T, "is not contiguous"),
         ([1.0], "expected an array, got float"),
         ({"D": numpy.zeros((3, 5), numpy.float32)}, "no result 'D'"),
-        ((numpy.zeros((3, 5), numpy.float32),) * 2, "has 1 results, got 2 arrays"),
+        ((numpy.zeros((3, 5), numpy.float32),) * 2, "has 1 result, got 2 arrays"),
     ],
 )
 def test_out_that_does_not_fit(out: object, words: str) -> None:

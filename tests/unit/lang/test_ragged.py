@@ -164,7 +164,7 @@ R = [drawn(3, 4), drawn(5, 4)]
         (lambda lib: lib.attention(R, R[:1], R), InputError, "'v' has 2 rows, input 'k' has 1"),
         (lambda lib: lib.attention(R, R, R[::-1]), InputError, "'K' is 5 in input 'v', 3 in"),
         (lambda lib: lib.means(R, drawn(5, 2)), DimError, "D"),
-        (lambda lib: lib.before(R, out=R[:1]), InputError, "has 1 rows, the result has 2"),
+        (lambda lib: lib.before(R, out=R[:1]), InputError, "has 1 row, the result has 2"),
         (lambda lib: lib.before.sizes(R), InputError, "is no shape"),
     ],
 )

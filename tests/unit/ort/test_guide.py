@@ -48,7 +48,7 @@ def test_the_python_of_the_guide_runs(
     monkeypatch.chdir(tmp_path)
     ids = numpy.arange(6).reshape(2, 3)
     names = {"ids": ids, "mask": numpy.ones_like(ids)}
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5
     try:
         for block in BLOCKS:
             exec(compile(block, "onnxruntime.md", "exec"), names)

@@ -75,7 +75,7 @@ def test_arrays_of_other_libraries_share_memory_too(model) -> None:
 
 @pytest.mark.parametrize("out,problem", [
     ({"past": numpy.zeros((3, 4), numpy.float32)}, "two has no result 'past' to write into"),
-    (numpy.zeros((3, 4), numpy.float32), "two has 2 results, got 1 arrays"),
+    (numpy.zeros((3, 4), numpy.float32), "two has 2 results, got 1 array"),
     ({"present": numpy.zeros((3, 4))}, "has dtype float64, the result has float32"),
     ({"present": numpy.zeros((3, 4), ">f4")}, "float32 in the other byte order, the result has"),
     ({"present": numpy.zeros((4, 4), numpy.float32)}, "has shape"),

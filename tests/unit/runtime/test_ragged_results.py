@@ -99,7 +99,7 @@ X = numpy.zeros((8, WIDTH), numpy.float32)
     [
         (lambda: X.copy(), "is ndarray, and the result is ragged"),
         (lambda: {"z": X}, "no result 'z'"),
-        (lambda: [X[:3].copy()], "has 1 rows, the result has 2"),
+        (lambda: [X[:3].copy()], "has 1 row, the result has 2"),
         (
             lambda: [X[:3].copy(), X[:4].copy()],
             r"row 1: its shape is \[4, 8\], the result's \[5, 8",

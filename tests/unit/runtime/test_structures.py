@@ -263,7 +263,7 @@ def test_nested_lists_of_arrow() -> None:
     given.null_count = 2
     with pytest.raises(ad.InputError, match="the array has 2 nulls"):
         ad.Structure.of(given, ROSE)
-    with pytest.raises(ad.InputError, match="offsets of lists end with 3, of 1 values"):
+    with pytest.raises(ad.InputError, match="offsets of lists end with 3, of 1 value"):
         ad.Structure.of(_ListArray([0, 3], _ListArray([0, 6], held)), ROSE)
 
 

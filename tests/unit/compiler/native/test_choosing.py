@@ -111,7 +111,7 @@ def test_what_has_no_body_of_its_own_has_that_of_a_span(made: str) -> None:
     assert launched((20, 3), 4) == "17" and launched((33, 3), 4) == "20"
     assert launched((20, 3), 4) == "20"  # that was found last
     assert [launched.choice.hits(span) for span in spans] == [3, 4, 4]
-    assert sum(launched.choice.seen().values()) == 4
+    assert sum(launched.choice.frequent_sizes().values()) == 4
     launched.choice.change([VariantEntry((5, 3, 4), launched.code("5"), 4, 1, 0)])
     assert [launched((size, 3), 4) for size in (5, 6, 5)] == ["5", "1", "5"]
     launched.choice.change(less=[spans[0]])
@@ -150,9 +150,9 @@ def test_what_comes_often_is_seen() -> None:
                               (4, other, {(other, 2, 3): 2})):  # fmt: skip
         for _ in range(times):
             assert launched((size, 2), 3) == "generic"
-        assert launched.choice.seen() == seen
+        assert launched.choice.frequent_sizes() == seen
     launched.choice.forget((other, 2, 3))
-    assert launched.choice.seen() == {}
+    assert launched.choice.frequent_sizes() == {}
 
 
 def test_a_miss_may_be_answered_with_a_row() -> None:
