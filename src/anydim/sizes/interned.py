@@ -45,6 +45,6 @@ _ALL: list[Results] = []
 
 
 def forget_results() -> None:
-    """Drop the kept results of all operations; sizes that nobody else uses go with them."""
+    """Drop the kept results of all operations; sizes without other users go with them."""
     for results in _ALL:
         results.clear()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
 from typing import TYPE_CHECKING
+
+from anydim.base.digest import sha256
 
 if TYPE_CHECKING:
     from anydim.sizes.atoms import Factor
@@ -56,7 +57,7 @@ def atom_text(function: str, arguments: tuple[Size, ...]) -> str:
     text = _whole_text(function, arguments)
     if len(text) <= LONGEST_TEXT:
         return text
-    return f"({text[:40]}{ABBREVIATED}{blake2b(text.encode(), digest_size=12).hexdigest()})"
+    return f"({text[:40]}{ABBREVIATED}{sha256(text.encode()).hexdigest()[:24]})"
 
 
 def _whole_text(function: str, arguments: tuple[Size, ...]) -> str:
