@@ -7,16 +7,20 @@ limit of their number, and `forget_results` drops them once a program is compile
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable
 from itertools import count
 from threading import RLock
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
+from anydim.base.fork_locks import fork_lock
+
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
 _MOST_RESULTS = 1 << 14  # of one operation
-_LOCK = RLock()  # not a plain lock: a garbage collection inside may run code that makes sizes
+# not a plain lock: a garbage collection inside may run code that makes sizes
+_LOCK = fork_lock(sys.modules[__name__], "_LOCK", RLock)
 new_number = count().__next__
 
 

@@ -2,7 +2,10 @@
 
 import copy
 import gc
+import os
 import pickle
+import signal
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -138,3 +141,19 @@ def test_results_are_a_mapping() -> None:
     assert results[1, 2] == 7
     forget_results()
     assert not results
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_child_of_a_fork_makes_sizes_though_a_thread_was_making_one() -> None:
+    with interned._LOCK:
+        forked: list[int] = []
+        thread = threading.Thread(target=lambda: forked.append(os.fork() or _make_and_exit()))
+        thread.start()
+        thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(forked[0], 0)[1]) == 0
+
+
+def _make_and_exit() -> int:
+    signal.alarm(10)  # ends a child that waits
+    Size.symbol("of_the_child")
+    os._exit(0)
