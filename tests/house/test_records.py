@@ -81,3 +81,10 @@ def test_a_frontend_says_what_it_is() -> None:
     for frontend in FRONTENDS:
         assert isinstance(frontend, Frontend)
         assert frontend.title.startswith(("a ", "an ")) and frontend.accepts
+
+
+def test_locks_of_modules_are_free_in_forked_children() -> None:
+    """`base/fork_locks.py`: a plain lock that another thread held stays locked in the child."""
+    plain = re.compile(r"^\w+( *:[^=]*)? *= *(threading\.)?(R?Lock|Condition|Semaphore)\(", re.M)
+    files = sorted(ROOT.rglob("*.py"))
+    assert [file.name for file in files if plain.search(file.read_text("utf-8"))] == []

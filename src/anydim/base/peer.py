@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
 from functools import cache
 from types import ModuleType
 
 from anydim.base.errors import MissingError
+from anydim.base.fork_locks import fork_lock
 
 NAME = "onnxruntime"
 DISPLACED = "__displaced__"  # attribute of the stand-in: the modules it replaces
-_LOCK = threading.Lock()
+_LOCK = fork_lock(sys.modules[__name__], "_LOCK")
 
 
 def modules_of(name: str) -> dict[str, ModuleType]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from anydim.base.errors import MissingError
+from anydim.base.fork_locks import fork_lock
 
 # Global LLVM options of this process. Loop strength reduction rewrites the addresses of a tile
 # into more pointers than there are registers (9 x 3 x 16 lanes: 102 instead of 236 GFLOP/s), and
@@ -33,7 +34,7 @@ _OBJECT_CODE = 2  # a kind of linker input
 # The older linker allocates memory for code and for its constants separately, anywhere, and
 # aborts the process if they are more than 2 GB apart. On Windows only it is complete.
 _ONE_BLOCK = sys.platform != "win32"
-_LOCK = threading.Lock()
+_LOCK = fork_lock(sys.modules[__name__], "_LOCK")
 
 
 class _Part(ctypes.Structure):

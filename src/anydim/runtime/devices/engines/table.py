@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import metadata, util
 from typing import Any
 
 from anydim.base.errors import DeviceError
+from anydim.base.fork_locks import fork_lock
 from anydim.base.records import dataclass
 from anydim.runtime.devices.engines.engine import Engine
 from anydim.runtime.devices.engines.onnxruntime import OnnxRuntime
@@ -42,7 +43,7 @@ ENGINES: Mapping[str, EngineKind] = {
     "onnxruntime": EngineKind("onnxruntime's CPU provider", "onnxruntime", OnnxRuntime),
     "openvino": EngineKind("OpenVINO's CPU plugin", "openvino", OpenVino),
 }
-_LOCK = threading.Lock()
+_LOCK = fork_lock(sys.modules[__name__], "_LOCK")
 
 
 def open_engine(name: str) -> Engine:
