@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from anydim.api.derivatives import derive_vjp
-from anydim.compiler.frontends.definition import pattern_of
+from anydim.compiler.frontends.definition import kinds_of
 from anydim.compiler.frontends.definition_graph import graph_of
 from anydim.compiler.graph.evaluate import bind, check_guards
 from anydim.lang.meaning.evaluate import evaluate
@@ -20,7 +20,7 @@ TOLERANCE = 2e-6  # of differences with this step, relative to the largest term
 
 def values(definition: Definition, arrays: Sequence[Any], attributes: Mapping[str, Any]) -> list:
     """The results of a definition, evaluated by numpy with all sizes free."""
-    graph = graph_of(definition, pattern_of(definition, arrays, attributes), attributes)
+    graph = graph_of(definition, kinds_of(definition, arrays, attributes), attributes)
     given = dict(zip(graph.inputs, arrays))
     sizes = bind(graph, given)
     check_guards(graph, sizes)

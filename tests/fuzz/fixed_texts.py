@@ -20,7 +20,7 @@ import numpy
 
 from anydim.base.errors import UserError
 from anydim.base.frozen import FrozenMapping
-from anydim.compiler.frontends.definition import pattern_of
+from anydim.compiler.frontends.definition import kinds_of
 from anydim.compiler.frontends.definition_graph import graph_of
 from anydim.compiler.graph.evaluate import evaluate
 from anydim.compiler.graph.nodes import Graph
@@ -162,7 +162,7 @@ def graph_for(
     definition: Definition, arrays: Arrays, attributes: Arrays, fixed: Mapping[str, int]
 ) -> Graph:
     """The graph of a call."""
-    pattern = pattern_of(definition, list(arrays.values()), attributes)
+    pattern = kinds_of(definition, list(arrays.values()), attributes)
     return graph_of(definition, pattern, FrozenMapping(attributes), fixed)
 
 

@@ -51,12 +51,12 @@ from anydim.compiler.frontends.arguments import (
 )
 from anydim.compiler.frontends.custom import read_text
 from anydim.compiler.frontends.definition import (
-    Pattern,
+    ArgumentKinds,
     broadcasts,
     keywords,
-    pattern_of,
+    kinds_of,
 )
-from anydim.compiler.frontends.definition_graph import graph_of, tensor_parameters
+from anydim.compiler.frontends.definition_graph import flattened_definition, graph_of
 from anydim.compiler.frontends.graph_builder import GraphBuilder
 from anydim.compiler.frontends.origins import DefinitionCall
 from anydim.compiler.frontends.text_source import options_of
@@ -299,7 +299,7 @@ class Function(Shown):
             types = {p.type: held.get(p.type, dtype) for _, p in pairs}
             arrays = [array_of_shape(value, p, types) for value, p in pairs]
             try:
-                pattern = pattern_of(self.definition, arrays, attributes)
+                pattern = kinds_of(self.definition, arrays, attributes)
                 return arrays, graph_of(self.definition, pattern, frozen, fixed)
             except LanguageError as error:
                 first = first or error
@@ -495,14 +495,14 @@ class Function(Shown):
         feeds.update({
             p.name: array_of(v, p, shared) for v, p in pairs if p.type not in kinds
         })  # fmt: skip
-        flat = tensor_parameters(self.definition)
+        flat = flattened_definition(self.definition)
         arrays = [
             feeds[p.name] if p.name in feeds else array_of_shape(any_shape(p), p, {})
             for p in flat.parameters
         ]
         key = tuple([(array.dtype, array.ndim) for array in arrays])
         frozen = FrozenMapping({name: freeze_value(v) for name, v in attributes.items()})
-        pattern = pattern_of(flat, arrays, attributes)
+        pattern = kinds_of(flat, arrays, attributes)
         origin = (self.definition.text, self.definition.file)
         model = _model(
             self.definition, origin, pattern, frozen, self._fixing(fixed), self._options,
@@ -527,7 +527,7 @@ class Function(Shown):
         key: Any
         if self._broadcasts or attributes or fixed is not None:
             frozen = FrozenMapping({name: freeze_value(v) for name, v in attributes.items()})
-            pattern = pattern_of(self.definition, arrays, attributes)
+            pattern = kinds_of(self.definition, arrays, attributes)
             key = (pattern, frozen, self._fixing(fixed))
         else:
             key = tuple([(array.dtype, array.ndim) for array in arrays])
@@ -554,7 +554,7 @@ class Function(Shown):
         ragged: bool,
     ) -> _Case:
         frozen = FrozenMapping({name: freeze_value(v) for name, v in attributes.items()})
-        pattern = pattern_of(self.definition, arrays, attributes)
+        pattern = kinds_of(self.definition, arrays, attributes)
         origin, known = (self.definition.text, self.definition.file), self._fixing(fixed)
         named = {name for both in self.definition.ragged.items() for name in both} & known.keys()
         if ragged and named:
@@ -595,7 +595,7 @@ class Function(Shown):
 def _model(
     definition: Definition,
     origin: tuple[str, str],
-    pattern: Pattern,
+    pattern: ArgumentKinds,
     attributes: FrozenMapping[str, Any],
     fixed: FrozenMapping[str, int],
     options: Options,

@@ -19,7 +19,7 @@ from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.reports import report_unexpected
 from anydim.base.sheet import Sheet, Shown
 from anydim.base.text import quote_list
-from anydim.compiler.frontends.definition import pattern_of
+from anydim.compiler.frontends.definition import kinds_of
 from anydim.compiler.frontends.definition_graph import graph_of
 from anydim.lang.derivatives.derive import Vjp, vjp_of
 from anydim.lang.derivatives.reverse import NoStepDerivative
@@ -45,7 +45,7 @@ def derive_vjp(
         unlike = "algorithms, `while` or calls for each row"
     if unlike:
         raise definition.error(definition.position, f"a definition with {unlike} has no derivative")
-    pattern = pattern_of(definition, arrays, attributes)
+    pattern = kinds_of(definition, arrays, attributes)
     group = graph_of(definition, pattern, attributes, fixed).nodes[0].attributes["group"]
     assert isinstance(group, Group)
     for tensors, words in ((group.inputs, "argument"), (group.outputs, "result")):
@@ -132,7 +132,7 @@ class Derivative(Shown):
         arrays = self._of._arrays(given)
         definition = self._of.definition
         frozen = FrozenMapping({name: freeze_value(v) for name, v in attributes.items()})
-        key = (pattern_of(definition, arrays, attributes), frozen, wanted)
+        key = (kinds_of(definition, arrays, attributes), frozen, wanted)
         if key not in self._known:
             vjp = derive_vjp(definition, arrays, attributes, self._of._fixed, wanted)
             self._known[key] = vjp, self._make(vjp.definition)

@@ -152,7 +152,7 @@ def compile(
         MemoryLimitError: The model needs more memory than the limit.
         DeviceError: A device is missing or refuses its part.
     """
-    assert isinstance(options, Options)  # `gathered` put all other arguments into it
+    assert isinstance(options, Options)  # `gather_options` put all other arguments into it
     given = options
     known = strategy_here(given.strategy)
     if not isinstance(source, (str, os.PathLike, bytes, bytearray)):

@@ -1,6 +1,7 @@
-"""Lists of arrays as two arrays: concatenated elements, and the shape of each array.
+"""Inputs and outputs that users see as lists, ragged batches or structures, and their values.
 
-Ragged batches (`ragged.py`) are such lists, too, with the sizes of all rows in one array.
+A list is two values of the program: concatenated elements, and the shape of each array. Ragged
+batches (`ragged.py`) are such lists, too, with the sizes of all rows in one array.
 """
 
 from __future__ import annotations

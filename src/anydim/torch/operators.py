@@ -19,7 +19,7 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false
 
 from anydim.base.dtypes import DTYPES
 from anydim.base.frozen import FrozenMapping, freeze_value
-from anydim.compiler.frontends.definition import pattern_of
+from anydim.compiler.frontends.definition import kinds_of
 from anydim.compiler.frontends.definition_graph import graph_of
 from anydim.compiler.frontends.torch.called_definitions import DEFINITIONS
 from anydim.compiler.graph.nodes import Graph
@@ -123,7 +123,7 @@ class _Operator:
 
     def graph(self, tensors: Sequence[torch.Tensor]) -> Graph:
         """The graph of the definition for arguments of these types and ranks."""
-        pattern = pattern_of(self.definition, [_like(t) for t in tensors], self.attributes)
+        pattern = kinds_of(self.definition, [_like(t) for t in tensors], self.attributes)
         return graph_of(self.definition, pattern, self.attributes, self.function._fixed)
 
     # ---- gradients -----------------------------------------------------------------------------

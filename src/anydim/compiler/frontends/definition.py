@@ -27,12 +27,12 @@ from anydim.lang.tree.affine import rewrite
 from anydim.lang.tree.renaming import rename_steps
 from anydim.sizes import Box, Dim, Size, as_size
 
-Pattern = tuple[tuple[str, tuple[bool, ...]], ...]
+ArgumentKinds = tuple[tuple[str, tuple[bool, ...]], ...]
 
 
-def pattern_of(
+def kinds_of(
     definition: Definition, arrays: Sequence[numpy.ndarray], attributes: Mapping[str, Any]
-) -> Pattern:
+) -> ArgumentKinds:
     """The properties of the arguments that determine their graph: dtypes, ranks, broadcast axes.
 
     An axis under an ellipsis broadcasts if its size is 1 and the same axis of another argument is
@@ -97,7 +97,7 @@ def plain_graph(
 
 def argument_types(
     definition: Definition,
-    pattern: Pattern,
+    pattern: ArgumentKinds,
     attributes: Mapping[str, Any],
     fixed: Mapping[str, int] | None = None,
 ) -> tuple[list[TensorType], Box]:

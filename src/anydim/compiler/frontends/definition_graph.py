@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from anydim.compiler.frontends.definition import Pattern, argument_types, plain_graph
+from anydim.compiler.frontends.definition import ArgumentKinds, argument_types, plain_graph
 from anydim.compiler.graph.nodes import Graph
 from anydim.lang.surface.sequences import is_sequence
 from anydim.lang.surface.syntax import Definition
 
 
-def tensor_parameters(definition: Definition) -> Definition:
+def flattened_definition(definition: Definition) -> Definition:
     """The definition with the tensor fields of its structures as parameters."""
     if not definition.types:
         return definition
@@ -26,14 +26,14 @@ def _structures() -> Any:
 
 def graph_of(
     definition: Definition,
-    pattern: Pattern,
+    pattern: ArgumentKinds,
     attributes: Mapping[str, Any],
     fixed: Mapping[str, int] | None = None,
 ) -> Graph:
-    """Build the graph of a definition for arguments of a pattern.
+    """Build the graph of a definition for arguments of these kinds.
 
-    Sizes in `fixed` are constants in it, not dims. `pattern` is that of `tensor_parameters`. Raises
-    LanguageError for arguments that do not fit.
+    Sizes in `fixed` are constants in it, not dims. `pattern` has the kinds of the
+    arguments of `flattened_definition`. Raises LanguageError for arguments that do not fit.
     """
     if definition.types:
         made: Graph = _structures().structure_graph(definition, pattern, attributes, fixed)

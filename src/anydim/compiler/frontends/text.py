@@ -16,8 +16,8 @@ from anydim.base.dtypes import DTYPES
 from anydim.base.errors import OptionError
 from anydim.base.text import count_of, quote_list, suggestion
 from anydim.compiler.frontends.custom import read_text
-from anydim.compiler.frontends.definition import Pattern, keywords, pattern_of
-from anydim.compiler.frontends.definition_graph import graph_of, tensor_parameters
+from anydim.compiler.frontends.definition import ArgumentKinds, keywords, kinds_of
+from anydim.compiler.frontends.definition_graph import flattened_definition, graph_of
 from anydim.compiler.frontends.text_source import TextSource, options_of
 from anydim.compiler.graph.nodes import Graph
 from anydim.lang.resolve.ranks import ellipses_of, spreads_of
@@ -35,7 +35,7 @@ def text_graph(source: TextSource, dims: Mapping[str, Dim] | None) -> Graph:
     """
     definition = definition_of(source)
     attributes = _attributes(source, definition)
-    pattern = _pattern(source, tensor_parameters(definition), attributes)
+    pattern = _pattern(source, flattened_definition(definition), attributes)
     graph = graph_of(definition, pattern, attributes)
     return graph.replace(box=_bound_dims(graph.box, dims or {}, definition.name))
 
@@ -44,7 +44,7 @@ def text_call(source: TextSource) -> tuple[Definition, Mapping[str, Any]]:
     """The definition of a source, and the attributes and ranks that it is compiled with."""
     definition = definition_of(source)
     attributes = _attributes(source, definition)
-    _pattern(source, tensor_parameters(definition), attributes)
+    _pattern(source, flattened_definition(definition), attributes)
     return definition, attributes
 
 
@@ -116,7 +116,9 @@ def _value(attribute: Attribute, text: str, name: str) -> Any:
         ) from None
 
 
-def _pattern(source: TextSource, definition: Definition, attributes: dict[str, Any]) -> Pattern:
+def _pattern(
+    source: TextSource, definition: Definition, attributes: dict[str, Any]
+) -> ArgumentKinds:
     """The pattern of the example arguments; sets the default ranks in `attributes`."""
     types = _types(source, definition)
     whole = all(p.name in source.arrays for p in definition.parameters)
@@ -126,7 +128,7 @@ def _pattern(source: TextSource, definition: Definition, attributes: dict[str, A
         source.arrays.get(p.name, numpy.broadcast_to(numpy.float32(0), _shape(p, attributes)))
         for p in definition.parameters
     ]
-    pattern = pattern_of(definition, arrays, attributes)
+    pattern = kinds_of(definition, arrays, attributes)
     named = zip(definition.parameters, pattern)
     return tuple((types[parameter.type], ones) for parameter, (_, ones) in named)
 

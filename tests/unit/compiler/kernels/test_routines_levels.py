@@ -11,8 +11,8 @@ import pytest
 
 import anydim.compiler.ops  # noqa: F401  operators that definitions call
 from anydim.base.dtypes import float32
-from anydim.compiler.frontends.definition import pattern_of
-from anydim.compiler.frontends.definition_graph import graph_of, tensor_parameters
+from anydim.compiler.frontends.definition import kinds_of
+from anydim.compiler.frontends.definition_graph import flattened_definition, graph_of
 from anydim.compiler.graph.nodes import Graph, Node
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.routines.level_plan import CYCLE, OUTSIDE, Layout
@@ -34,9 +34,9 @@ Arrays = dict[str, np.ndarray]
 def numbering(name: str) -> tuple[Graph, Node, Running]:
     """The graph of a definition, its node that numbers calls, and that routine."""
     definition = parse(TEXT)[name]
-    flat = tensor_parameters(definition)
+    flat = flattened_definition(definition)
     given = [np.zeros((2,) * len(each.shape), KINDS[each.type]) for each in flat.parameters]
-    graph = graph_of(definition, pattern_of(flat, given, {}), {})
+    graph = graph_of(definition, kinds_of(flat, given, {}), {})
     (node,) = (node for node in graph.nodes if node.operator == "call_levels")
     types = [graph.types[each] for each in node.given]
     return graph, node, Running(CALL_LEVELS, types, graph.box, MACHINE, **node.attributes)

@@ -18,7 +18,7 @@ from typing import Any
 
 from anydim.base.dtypes import int64
 from anydim.base.frozen import FrozenMapping
-from anydim.compiler.frontends.definition import Pattern, argument_types
+from anydim.compiler.frontends.definition import ArgumentKinds, argument_types
 from anydim.compiler.frontends.structures.emitter import Emitter
 from anydim.compiler.frontends.structures.made_nodes import NewNodes, Results
 from anydim.compiler.frontends.structures.order import order_steps
@@ -52,10 +52,10 @@ def flatten_structures(definition: Definition) -> Definition:
 
 
 def structure_graph(
-    definition: Definition, pattern: Pattern, attributes: Mapping[str, Any],
+    definition: Definition, pattern: ArgumentKinds, attributes: Mapping[str, Any],
     fixed: Mapping[str, int] | None = None,
 ) -> Graph:  # fmt: skip
-    """Build the graph of a definition over structures; `pattern` is that of `flattened`.
+    """Build the graph of a definition over structures; `pattern` has the kinds of its tensors.
 
     Raises LanguageError for a definition whose calls have no form by levels.
     """

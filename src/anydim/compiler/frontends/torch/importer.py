@@ -109,7 +109,7 @@ class _Importing:
         nodes = list(self.program.module.graph.nodes)
         given = [node for node in nodes if node.op == "placeholder"]
         Naming(self.program, self.g).declare(given)
-        for position in sorted(range(len(given)), key=partial(_rank, given)):
+        for position in sorted(range(len(given)), key=partial(_import_order, given)):
             try:
                 self.placeholder(given[position], position)
             except Refused as error:
@@ -263,7 +263,7 @@ class _Importing:
             quotient = self.signed_quotient(node)
             return self.symbolic(value) if quotient is None else quotient
         if isinstance(node.target, torch._ops.HigherOrderOperator):
-            self.expect(node, value)
+            self.set_node_facts(node, value)
             return self.finish(node, control_flow.build_higher_order(self, node))
         if not isinstance(node.target, torch._ops.OpOverload):
             return self.python(node)
@@ -275,7 +275,7 @@ class _Importing:
         if called is not None:
             definition, attributes = called
             return self.finish(node, self.g.call(definition, *arguments, **attributes))
-        self.expect(node, value)
+        self.set_node_facts(node, value)
         if self.g.is_complex or is_complex([*arguments, *named.values()]):
             row = COMPLEX_OVERLOADS.get(overload)
         else:
@@ -312,7 +312,7 @@ class _Importing:
             raise Refused(f"{node.target} of tensors")
         return node.target(*arguments)
 
-    def expect(self, node: Any, value: Any) -> None:
+    def set_node_facts(self, node: Any, value: Any) -> None:
         """Set the builder's facts about the node: types of results, which are used."""
         many = isinstance(value, (list, tuple))
         self.g.parts = len(value) if many else 1
@@ -496,7 +496,7 @@ _ASSERTIONS = {
 _OF_TENSORS = {"aten._assert_tensor_metadata.default"}  # assertions about types and devices
 
 
-def _rank(given: Sequence[Any], position: int) -> int:
+def _import_order(given: Sequence[Any], position: int) -> int:
     """The import order of a placeholder: symbols, expressions of symbols, then tensors."""
     value = given[position].meta.get("val")
     if not isinstance(value, torch.SymInt):

@@ -167,7 +167,7 @@ def open_program(
             names[spec.arg.name] = spec.arg.name
     results = list(_result_names(signature, whole.call_spec.out_spec))
     fixed = Program(
-        name, whole.graph_module, constants, names, results, _ranges(whole),
+        name, whole.graph_module, constants, names, results, whole.range_constraints,
         _named_axes(program, dynamic_shapes), dims or {},
     )  # fmt: skip
     try:
@@ -208,10 +208,6 @@ def _decompose(program: ExportedProgram, name: str) -> ExportedProgram:
 def _tensor(program: ExportedProgram, target: str) -> torch.Tensor:
     found = program.state_dict.get(target)
     return program.constants[target] if found is None else found
-
-
-def _ranges(program: ExportedProgram) -> Mapping[Any, Any]:
-    return program.range_constraints
 
 
 def _result_names(signature: Any, spec: Any) -> Iterator[str | None]:

@@ -9,7 +9,7 @@ from anydim.compiler.kernels.ir import variables
 
 @dataclass(frozen=True)
 class LoopVariables:
-    """Variables of the loops, from the outermost to the innermost.
+    """Variables of the loops, by name.
 
     Row tiles have `even` rows, the first `taller` ones one more. A block has the tiles from `tile0`
     to `tile1` and `width` columns from `column0` on; a group the tiles from `tile2` to `tile3`, a
