@@ -110,7 +110,7 @@ class _PeerRun:
     def __init__(self, module: Any) -> None:
         self.options = module.RunOptions()
 
-    def end(self, deadline: int) -> None:
+    def set_deadline(self, deadline: int) -> None:
         """Stop the run, if a deadline is given."""
         self.options.terminate = deadline > 0
 

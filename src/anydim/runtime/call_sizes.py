@@ -45,20 +45,20 @@ class CallSizes:
         self.bounds: Mapping[str, int] = {}
         self._fixed: tuple[Axis, ...] = ()
         self._bounded: tuple[Axis, ...] = ()
-        self.busy = False
+        self.has_checks = False
 
     def fix(self, sizes: Mapping[str, int]) -> None:
         """Accept only these sizes of dims from now on."""
         self.sizes, self._fixed = dict(sizes), axes_with(self.signature, sizes)
-        self.busy = bool(self._fixed or self._bounded)
+        self.has_checks = bool(self._fixed or self._bounded)
 
     def expect(self, bounds: Mapping[str, int]) -> None:
         """Warn once if a dim exceeds its expected bound."""
         single = {name: axes_with(self.signature, {name: most}) for name, most in bounds.items()}
         self.bounds, self._bounded = dict(bounds), sum(single.values(), ())
-        self.busy = bool(self._fixed or self._bounded)
+        self.has_checks = bool(self._fixed or self._bounded)
 
-    def look(self, shapes: Sequence[int]) -> None:
+    def check_shapes(self, shapes: Sequence[int]) -> None:
         """Raise DimError if an input contradicts a fixed size; warn above an expected bound."""
         name = self.signature.name
         for axis in self._fixed:

@@ -158,9 +158,9 @@ class Executable(ABC, Generic[Own]):
                 if repeated:
                     return None
                 arrays, shapes, wrap = self._arrays(given)
-                if self.watched.busy:
-                    self.watched.look(shapes)
-                outputs = self._again(frame, arrays, shapes, into or {})
+                if self.watched.has_checks:
+                    self.watched.check_shapes(shapes)
+                outputs = self._execute_retrying(frame, arrays, shapes, into or {})
         finally:
             frame.since = IDLE
             self._frames.give(frame)
@@ -171,7 +171,7 @@ class Executable(ABC, Generic[Own]):
             self.served()
         return outputs if wrap is None else {name: wrap(each) for name, each in outputs.items()}
 
-    def _again(
+    def _execute_retrying(
         self, frame: Own, arrays: list[numpy.ndarray], shapes: list[int],
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, Any]:  # fmt: skip

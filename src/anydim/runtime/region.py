@@ -126,7 +126,7 @@ class RegionExecutable(Executable["_Frame"]):
         invoke, table = frame.invoke, frame.table
         if invoke is None or table is None or into or type(given) is not dict:
             return None
-        if self.most_bytes != UNLIMITED or self.watched.busy:
+        if self.most_bytes != UNLIMITED or self.watched.has_checks:
             return None
         self._left.lend(frame.block)
         frame.block[context.PEAK] = 0
@@ -359,7 +359,7 @@ class _Frame:
             self.block[word] = value
         weakref.finalize(self, _give_back, self.block, trims, code).atexit = False
 
-    def end(self, deadline: int) -> None:
+    def set_deadline(self, deadline: int) -> None:
         """Set the deadline of the call, 0: none."""
         self.block[context.DEADLINE] = deadline
 

@@ -73,7 +73,7 @@ def deadline(timeout: float) -> int:
 class Ends(Protocol):
     """A call in progress."""
 
-    def end(self, deadline: int) -> None:
+    def set_deadline(self, deadline: int) -> None:
         """Set its deadline in nanoseconds; 0: none."""
 
 
@@ -92,7 +92,7 @@ class Stop:
         with self._lock:
             self.requested = True
             for call in self._calls:
-                call.end(_PAST)
+                call.set_deadline(_PAST)
 
     def clear(self) -> None:
         """Let later calls run."""
@@ -104,7 +104,7 @@ class Stop:
         with self._lock:
             self._calls.append(call)
             if self.requested:
-                call.end(_PAST)
+                call.set_deadline(_PAST)
 
     def remove(self, call: Ends) -> None:
         """Unregister a call."""
@@ -148,7 +148,7 @@ def begin(call: Ends, timeout: float | None, stop: Stop | None) -> None:
     seconds = math.inf if timeout is None else timeout
     if stop is not None:
         seconds = min(seconds, stop.seconds)
-    call.end(deadline(seconds) if seconds < math.inf else 0)
+    call.set_deadline(deadline(seconds) if seconds < math.inf else 0)
     if stop is not None:
         stop.add(call)
 
@@ -157,7 +157,7 @@ def end_call(call: Ends, stop: Stop | None) -> None:
     """Unregister a call."""
     if stop is not None:
         stop.remove(call)
-    call.end(0)
+    call.set_deadline(0)
 
 
 def raise_kept(block: Any) -> None:

@@ -132,7 +132,7 @@ class _Frame(Arena):
         self.seen[key] = None
         return False
 
-    def end(self, deadline: int) -> None:
+    def set_deadline(self, deadline: int) -> None:
         """Set the deadline of the call, 0: none."""
         if self.stopping is not None:
             self.stopping[context.DEADLINE] = deadline
@@ -177,7 +177,7 @@ class StraightExecutable(Executable[_Frame]):
     def _repeat(
         self, frame: _Frame, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None
     ) -> dict[str, Any] | None:
-        if self.watched.busy:
+        if self.watched.has_checks:
             return None
         outputs: dict[str, Any] | None = None
         invoke, needed = frame.invoke, frame.bound.asked_for

@@ -246,7 +246,7 @@ class Engine:
             if request.state != WAITING:
                 return False
             request.lane.lines.drop()
-            self._is_late(request, perf_counter())
+            self._fail_late(request, perf_counter())
             self._late.remove(request)
             self._wake()
             return True
@@ -326,7 +326,7 @@ class Engine:
         source = self._source(lane)
         now = perf_counter()
         while source is not None and (head := source.first(now)) is not None:
-            requests = take_worthwhile(source.lines, head.place, now, self._is_late)
+            requests = take_worthwhile(source.lines, head.place, now, self._fail_late)
             if requests:
                 break
         else:
@@ -355,7 +355,7 @@ class Engine:
             return None if others == short.threads or short.is_behind(most) else long
         return long if not short.lines.count and self._may_help() else short
 
-    def _is_late(self, request: Request, now: float) -> None:
+    def _fail_late(self, request: Request, now: float) -> None:
         """Fail a request that missed its deadline; its error is delivered outside the lock."""
         request.error = TimeLimitError(
             f"{request.served.name}: the deadline was over after {now - request.arrived:.3f} s",

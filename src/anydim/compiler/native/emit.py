@@ -1,4 +1,4 @@
-"""Program -> its host code: `bind` (sizes, checks) and `run` (launches).
+"""Segment -> its host code: `bind` (sizes, checks) and `run` (launches).
 
 Both take the address of a block (`runtime/layout.py`). `run` loads the kernel of each launch from a
 table, so that its code does not depend on variants. The module calls functions of
@@ -202,8 +202,8 @@ def _setup_name(number: int) -> str:
     return f"setup{number}"
 
 
-def _set_up(program: Segment, layout: Layout, body: Body) -> None:
-    """Run the setups with empty blocks; return the code of one that fails."""
+def _emit_setups(program: Segment, layout: Layout, body: Body) -> None:
+    """Emit the setups with empty blocks; the code returns that of one that fails."""
     for number in range(len(program.setups)):
         empty, behind = (layout.setup(number) + word for word in (EMPTY, BEHIND))
         with body.when(body.load(BLOCK, empty).differs(0)):
@@ -255,13 +255,13 @@ def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
             with body.when(body.load(BLOCK, STOPPING).differs(0)):
                 body.call(STARTED, body.load(BLOCK, STOPPING))
     if not program.setups:
-        _wake(body)
+        _emit_wake(body)
     statuses = range(layout.first_status, layout.first_status + layout.statuses)
     for word in statuses:
         body.store(BLOCK, word, FINE)
     if program.setups:
-        _set_up(program, layout, body)
-        _wake(body)
+        _emit_setups(program, layout, body)
+        _emit_wake(body)
     stopped = body.variable(body.ask("part0", BLOCK)) if stopping and starts else None
     for number in range(0 if stopped is None else 1, len(starts)):
         if stopped is None:
@@ -280,8 +280,8 @@ def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
     yield _straight(body, name)
 
 
-def _wake(body: Body) -> None:
-    """Wake the workers if the launches are worth it."""
+def _emit_wake(body: Body) -> None:
+    """Emit: wake the workers if the launches are worth it."""
     with body.when(body.load(BLOCK, PARALLEL) >= WORTH_WAKING):
         body.call(WAKE, body.load(BLOCK, POOL))
 
@@ -315,7 +315,7 @@ class _Launches(Chunk):
         self.arena, self.pool, self.code = map(self.load, (ARENA, POOL, CODE))
 
     def launch(self, site: int, step: Site) -> None:
-        """Launch, and return the verdict of a launch that may take long, unless it is 0."""
+        """Emit a launch; the code returns the verdict of one that may take long, unless it is 0."""
         values = (*map(self.buffer, step.operands), *map(self.size, step.sizes))
         for word, value in enumerate(values):
             self.body.store(self.arguments, word, value)

@@ -8,7 +8,7 @@ from anydim.compiler.native.threads import POOL_WORDS
 from anydim.deploy.export.exported import Exported
 from anydim.deploy.export.literals import string
 from anydim.deploy.export.naming import symbol
-from anydim.deploy.export.texts import text_of
+from anydim.deploy.export.texts import failure_text
 from anydim.runtime import context
 from anydim.runtime.failures import Failure
 from anydim.runtime.interface import Interface
@@ -60,7 +60,7 @@ def failures_of(program: Exported) -> list[str | None]:
     if not program.straight:
         checks = [Failure("check", signature, check=check) for check in program.binding.checks]
         found = (*checks, *interface.failures)
-    return [None if each.kind == "memory" else text_of(each, signature.name) for each in found]
+    return [None if each.kind == "memory" else failure_text(each, signature.name) for each in found]
 
 
 def _base(program: Exported) -> int:

@@ -9,7 +9,7 @@ from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature
 
 
-def text_of(failure: Failure, name: str) -> str:
+def failure_text(failure: Failure, name: str) -> str:
     """Describe a failure of a call of the program `name`, in one line."""
     if failure.position is not None:
         return _position(failure.position, name)

@@ -17,7 +17,7 @@ from anydim.serving.server.answers import Parts
 from anydim.serving.server.json_bodies import parse_object
 from anydim.serving.server.repository import Loaded
 from anydim.serving.server.rest import HEAD, options_of, split
-from anydim.serving.server.state import metadata_of, status_of, text_of
+from anydim.serving.server.state import error_text, metadata_of, status_of
 from anydim.serving.server.tensors import answer_body, parse_request
 
 
@@ -69,7 +69,7 @@ class Replica:
         except Exception as error:
             if not isinstance(error, UserError):
                 raise
-            return responses.JSONResponse({"error": text_of(error)}, status_of(error))
+            return responses.JSONResponse({"error": error_text(error)}, status_of(error))
         if length is None:
             return responses.Response(body, media_type="application/json")
         headers = {HEAD.decode(): str(length)}

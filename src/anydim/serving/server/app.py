@@ -22,7 +22,7 @@ from anydim.serving.server.json_bodies import parse_object
 from anydim.serving.server.model_reports import configuration_of, statistics_of
 from anydim.serving.server.repository import check_load, unknown
 from anydim.serving.server.rest import Body, Infer, names_of
-from anydim.serving.server.state import State, metadata_of, status_of, text_of
+from anydim.serving.server.state import State, error_text, metadata_of, status_of
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -59,7 +59,7 @@ def _make_routes(state: State, tokenizers: Tokenizers, history: History, infer: 
 
 
 async def _answer_error(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": text_of(error)}, status_of(error))
+    return JSONResponse({"error": error_text(error)}, status_of(error))
 
 
 async def _answer_disconnect(request: Request, error: Exception) -> Response:
@@ -98,14 +98,14 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
         return JSONResponse({"ready": state.is_ready}, 200 if state.is_ready else 503)
 
     async def model(request: Request) -> Response:
-        return JSONResponse(metadata_of(_load_model(state, request)))
+        return JSONResponse(metadata_of(_find_loaded(state, request)))
 
     async def configuration(request: Request) -> Response:
-        return JSONResponse(configuration_of(_load_model(state, request)))
+        return JSONResponse(configuration_of(_find_loaded(state, request)))
 
     async def statistics(request: Request) -> Response:
         known = (
-            [_load_model(state, request)]
+            [_find_loaded(state, request)]
             if request.path_params
             else state.repository.loaded.values()
         )
@@ -114,9 +114,9 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
 
     async def model_ready(request: Request) -> Response:
         try:
-            _load_model(state, request)
+            _find_loaded(state, request)
         except OptionError as error:
-            return JSONResponse({"ready": False, "error": text_of(error)}, 404)
+            return JSONResponse({"ready": False, "error": error_text(error)}, 404)
         return JSONResponse({"ready": True})
 
     def known() -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
     }  # fmt: skip
 
 
-def _load_model(state: State, request: Request) -> Any:
+def _find_loaded(state: State, request: Request) -> Any:
     known = request.path_params
     return state.repository.find(known["name"], known.get("version", ""))
 

@@ -29,7 +29,7 @@ from anydim.serving.server.decoders import ServedDecoder
 from anydim.serving.server.json_bodies import parse_object
 from anydim.serving.server.repository import Loaded
 from anydim.serving.server.rest import LONG_TEXT, MOST_TEXT, Body, run_aside, wait_for_results
-from anydim.serving.server.state import State, status_of, text_of
+from anydim.serving.server.state import State, error_text, status_of
 
 MOST_TEXTS = 2048  # of a request
 _SUBMITTED = 16  # requests that are submitted before other work has its turn
@@ -235,7 +235,7 @@ def failure(error: BaseException) -> dict[str, Any]:
     """An error, as clients of `/v1` have it."""
     status = status_of(error)
     kind = "server_error" if status >= 500 else "invalid_request_error"
-    return {"error": {"message": text_of(error), "type": kind, "code": status, "param": None}}
+    return {"error": {"message": error_text(error), "type": kind, "code": status, "param": None}}
 
 
 def answer_of_error(error: BaseException) -> Answer:

@@ -13,7 +13,7 @@ from anydim.serving.server.answers import JSON, Answer, answer, json_answer
 from anydim.serving.server.asgi import Gone, Receive, Scope, Send, watch_disconnect
 from anydim.serving.server.heads import Heads
 from anydim.serving.server.json_bodies import LONG, parsed_long, short_json
-from anydim.serving.server.state import Made, State, status_of, text_of
+from anydim.serving.server.state import Made, State, error_text, status_of
 from anydim.serving.server.tensors import InferRequest, answer_body, is_long, parse_request
 
 JSON_FACTOR = 8  # bytes of memory that a byte of JSON takes while it is read
@@ -26,7 +26,7 @@ HEAD = b"inference-header-content-length"  # the header with the length of the J
 
 def error_answer(error: BaseException) -> Answer:
     """The answer for an error, as the protocol has it."""
-    return json_answer({"error": text_of(error)}, status_of(error))
+    return json_answer({"error": error_text(error)}, status_of(error))
 
 
 class Body:

@@ -20,7 +20,7 @@ from anydim.serving.server.repository import check_load
 from anydim.serving.server.rest import options_of
 from anydim.serving.server.rpc_arrivals import LOOKAHEAD, STREAM, Arrivals, Parse, longest_message
 from anydim.serving.server.rpc_connections import RpcConnections
-from anydim.serving.server.state import State, metadata_of, status_of, text_of
+from anydim.serving.server.state import State, error_text, metadata_of, status_of
 from anydim.serving.server.tensors import (
     MOST_ID,
     InferRequest,
@@ -195,7 +195,7 @@ class Service:
                         del response
         except UserError as error:
             await context.write(
-                self._made["ModelStreamInferResponse"](error_message=text_of(error))
+                self._made["ModelStreamInferResponse"](error_message=error_text(error))
             )
 
     async def _responses(self, context: Any) -> AsyncIterator[Any]:
@@ -205,7 +205,7 @@ class Service:
         try:
             request = await self.arrivals.following(context, self._parse)
         except InputError as error:
-            yield made(error_message=text_of(error))
+            yield made(error_message=error_text(error))
             return
         if request is None:
             return
@@ -250,7 +250,7 @@ class Service:
             last.parameters[_FINAL].bool_param = True
             yield made(infer_response=last)
         except UserError as error:
-            yield made(error_message=text_of(error), infer_response=response(**about))
+            yield made(error_message=error_text(error), infer_response=response(**about))
 
     def _fill(self, response: Any, request: Any, results: dict[str, numpy.ndarray]) -> None:
         """Write results into a response."""
@@ -265,7 +265,7 @@ class Service:
 
 
 def _failure(error: Exception) -> tuple[grpc.StatusCode, str]:
-    return _CODES.get(status_of(error), grpc.StatusCode.INTERNAL), text_of(error)
+    return _CODES.get(status_of(error), grpc.StatusCode.INTERNAL), error_text(error)
 
 
 def _serialize(made: Any) -> bytes:
@@ -275,7 +275,7 @@ def _serialize(made: Any) -> bytes:
 
 def _fail(response: Any, request: Any, error: UserError) -> None:
     """Write an error into a response of a stream."""
-    response.error_message = text_of(error)
+    response.error_message = error_text(error)
     response.infer_response.model_name = request.model_name[:MOST_ID]
     response.infer_response.id = request.id[:MOST_ID]
 

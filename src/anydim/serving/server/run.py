@@ -36,7 +36,7 @@ from anydim.serving.server.decoders import ServedDecoder, warm_up
 from anydim.serving.server.embeddings import Tokenizers
 from anydim.serving.server.history import History
 from anydim.serving.server.repository import SAVED, Repository, check_name, unknown
-from anydim.serving.server.state import State, start_log, text_of
+from anydim.serving.server.state import State, error_text, start_log
 
 BODY_SHARE = 8  # a body takes at most this part of the memory for requests
 STOP_SECONDS = 30  # for requests to end after a signal
@@ -166,7 +166,7 @@ class _Served:
                 if not source.in_folder:
                     raise
                 failure = error
-                reason = text_of(error) if isinstance(error, UserError) else str(error)
+                reason = error_text(error) if isinstance(error, UserError) else str(error)
                 facts = {"model": name, "reason": reason}
                 self._log.error("not loaded", extra={"facts": facts})
             else:

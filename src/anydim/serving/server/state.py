@@ -59,7 +59,7 @@ def status_of(error: BaseException) -> int:
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
-def text_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the message of an error for clients: user errors in full, no internal details."""
     if isinstance(error, UserError):
         text = f"{error.problem}; {error.hint}" if error.hint else error.problem

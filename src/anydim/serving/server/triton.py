@@ -31,7 +31,7 @@ from anydim.deploy.load import load
 from anydim.serving import Batcher
 from anydim.serving.server.model_reports import tensor_config
 from anydim.serving.server.repository import Loaded
-from anydim.serving.server.state import tensors_of, text_of
+from anydim.serving.server.state import error_text, tensors_of
 
 _SUFFIX = ".anydim"
 _STOP_SECONDS = 30.0
@@ -111,7 +111,7 @@ class _Model:
             if not isinstance(error, UserError):
                 utils.Logger.log_error(f"{type(error).__name__}: {error}")
                 code = kind.INTERNAL
-            return utils.InferenceResponse(error=kind(text_of(error), code))
+            return utils.InferenceResponse(error=kind(error_text(error), code))
         tensors = [utils.Tensor(name, array) for name, array in results.items()]
         return utils.InferenceResponse(output_tensors=tensors)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from anydim.serving.server.answers import PIECE, Parts, answer, without_chunks
-from anydim.serving.server.state import status_of, text_of
+from anydim.serving.server.state import error_text, status_of
 
 
 def sent(body: bytes | Parts, version: str = "1.1") -> tuple[bytes | None, list[bytes]]:
@@ -73,4 +73,4 @@ def test_events_for_old_clients_have_a_length(headers: list[Any], bodies: list[b
 def test_no_memory_is_no_fault_of_the_server() -> None:
     assert status_of(MemoryError("secret")) == 503 and status_of(ValueError("secret")) == 500
     for error in (MemoryError("secret"), ValueError("secret")):
-        assert "secret" not in text_of(error)
+        assert "secret" not in error_text(error)

@@ -27,8 +27,8 @@ from anydim.compiler.frontends.onnx.file.tensors import Unsupported, unsupported
 from anydim.compiler.frontends.onnx.file.variations import apply_ranks
 from anydim.compiler.frontends.onnx.graphs.functions import functions_of
 from anydim.compiler.frontends.onnx.graphs.inputs import Inputs
-from anydim.compiler.frontends.onnx.graphs.names import Model, Names
-from anydim.compiler.frontends.onnx.graphs.scope import Importing
+from anydim.compiler.frontends.onnx.graphs.names import ImportState, Names
+from anydim.compiler.frontends.onnx.graphs.scope import GraphImporter
 from anydim.compiler.frontends.onnx.graphs.subgraphs import Emission
 from anydim.compiler.frontends.onnx.values.bindings import Binding, Broken, Items, Maybe, Ranked
 from anydim.compiler.frontends.onnx.values.emitter import Emitter
@@ -64,10 +64,10 @@ def import_model(
 def _graph(opened: Opened, dims: Mapping[str, Dim], operators: Operators, fallback: bool) -> Graph:
     proto = opened.proto.graph
     functions = functions_of(opened.proto, opened.opset, opened.name)
-    model = Model(opened.name, opened.folder, functions, operators, opened.domains)
+    model = ImportState(opened.name, opened.folder, functions, operators, opened.domains)
     model.fallback = fallback
     emitter = Emitter(Box(), reserved=model.dims)
-    names = Importing(model, emitter, opened.opset)
+    names = GraphImporter(model, emitter, opened.opset)
     names.is_model = True
     names.check(proto)
     names.initializers(proto.initializer, opened.weights)
@@ -95,8 +95,8 @@ def import_foreign(source: Any, dims: Mapping[str, Dim], why: str) -> Graph:
     Raises ModelError if it cannot.
     """
     opened = open_model(source)
-    model = Model(opened.name, opened.folder, domains=opened.domains)
-    names = Importing(model, Emitter(Box(), reserved=model.dims), opened.opset)
+    model = ImportState(opened.name, opened.folder, domains=opened.domains)
+    names = GraphImporter(model, Emitter(Box(), reserved=model.dims), opened.opset)
     inputs = Inputs(names)
     inputs.read(opened.proto.graph, dims)
     try:

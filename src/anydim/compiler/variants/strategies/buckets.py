@@ -22,7 +22,7 @@ from anydim.compiler.variants.strategies.strategy import (
     Cuts,
     Strategy,
     bits_of,
-    text_of,
+    print_value,
     whole,
 )
 from anydim.sizes import LARGEST
@@ -81,12 +81,12 @@ class Buckets(Strategy):
         cuts = {name: _cuts(given) for name, given in self.sizes.items()}
         plain = all(name.isidentifier() and not iskeyword(name) for name in cuts)
         form, around = ("{}={}", "{}") if plain else ('"{}": {}', "{{{}}}")
-        rows = [form.format(name, text_of(given)) for name, given in cuts.items()]
+        rows = [form.format(name, print_value(given)) for name, given in cuts.items()]
         parts = [around.format(", ".join(rows))] if rows else []
         if self.profile:
-            parts += [f"profile={text_of(self.profile)}", f"count={self.count}"]
+            parts += [f"profile={print_value(self.profile)}", f"count={self.count}"]
         if self.bits != SAME:
-            parts += [f"bits={text_of(self.bits)}"]
+            parts += [f"bits={print_value(self.bits)}"]
         return f"buckets({', '.join(parts)})"
 
 

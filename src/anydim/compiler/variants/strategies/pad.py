@@ -12,7 +12,7 @@ from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.base.user_values import short_repr
-from anydim.compiler.variants.strategies.strategy import Strategy, text_of, whole
+from anydim.compiler.variants.strategies.strategy import Strategy, print_value, whole
 from anydim.sizes.padded import BOUND, POWER
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Pad(Strategy):
     def __str__(self) -> str:
         plain = all(name.isidentifier() and not iskeyword(name) for name in self.pads)
         form, around = ("{}={}", "{}") if plain else ('"{}": {}', "{{{}}}")
-        rows = (form.format(name, text_of(rule)) for name, rule in self.pads.items())
+        rows = (form.format(name, print_value(rule)) for name, rule in self.pads.items())
         return f"pad({around.format(', '.join(rows))})"
 
 

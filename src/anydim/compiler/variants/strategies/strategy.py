@@ -104,7 +104,7 @@ class Strategy:
 
     def __str__(self) -> str:
         options = ", ".join(
-            f"{option.name}={text_of(getattr(self, option.name))}"
+            f"{option.name}={print_value(getattr(self, option.name))}"
             for option in fields(self)  # type: ignore[arg-type]
             if getattr(self, option.name) != _SILENT.get(option.name, option)
         )
@@ -117,10 +117,10 @@ def bits_of(given: Any) -> None:
         raise OptionError(f"bits is {short_repr(given)}", 'give "same" or "any"')
 
 
-def text_of(value: Any) -> str:
+def print_value(value: Any) -> str:
     """The text of an option's value."""
     if isinstance(value, (tuple, list)):
-        return f"[{', '.join(map(text_of, value))}]"
+        return f"[{', '.join(map(print_value, value))}]"
     if isinstance(value, Strategy):
         return str(value)
     if isinstance(value, str):

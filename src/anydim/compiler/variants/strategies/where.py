@@ -13,7 +13,7 @@ from anydim.base.errors import DimError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.user_values import short_repr
 from anydim.compiler.variants.strategies.plain import GENERIC
-from anydim.compiler.variants.strategies.strategy import Cuts, Strategy, text_of
+from anydim.compiler.variants.strategies.strategy import Cuts, Strategy, print_value
 from anydim.sizes import Size, parse
 
 _RELATION = re.compile(r"(<=|>=|==|!=|<|>)")
@@ -88,7 +88,7 @@ class Where(Strategy):
         return Where(self.condition, self.then.fill_buckets(cuts), self.else_.fill_buckets(cuts))
 
     def __str__(self) -> str:
-        return f"where({text_of(self.condition)}, {self.then}, else_={self.else_})"
+        return f"where({print_value(self.condition)}, {self.then}, else_={self.else_})"
 
 
 def relations_of(text: str) -> tuple[Relation, ...]:

@@ -33,7 +33,7 @@ class Failure:
 
 
 @dataclass
-class Model:
+class ImportState:
     """The state shared by all graphs of a model."""
 
     name: str
@@ -58,7 +58,7 @@ class Names(ABC):
     """
 
     def __init__(
-        self, model: Model, emitter: Emitter, opset: int, around: Names | None = None,
+        self, model: ImportState, emitter: Emitter, opset: int, around: Names | None = None,
         inlined: str = "", attributes: Mapping[str, Any] | None = None, path: str = "",
     ) -> None:  # fmt: skip
         self.model = model
@@ -76,7 +76,6 @@ class Names(ABC):
         self.settled: set[str] = set()  # labels of Ifs whose vectors are not used as shapes
         self.is_settled = False  # the graph is a branch of one of those
         self.flat: dict[str, tuple[str, str]] = {}  # results of any rank: elements and shape
-        self.imports: Mapping[str, int] = {}
 
     def within(self, emitter: Emitter, label: str, inlined: str) -> Names:
         """The names of a subgraph of a node."""

@@ -29,7 +29,7 @@ from anydim.compiler.frontends.onnx.values.bindings import (
 from anydim.compiler.graph.nodes import Node
 
 
-class Importing(Names):
+class GraphImporter(Names):
     """Imports the nodes of a graph, and knows what its names are bound to."""
 
     # ---- nodes ----

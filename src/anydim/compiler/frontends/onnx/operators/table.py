@@ -181,7 +181,7 @@ def softmax(name: str) -> Build:
 
     def build(call: OnnxNode) -> Result:
         rank = call.type(0).rank
-        axis = call.attribute("axis", 1 if call.opset < 13 else -1)
+        axis = call.attribute("axis", -1)
         if call.opset < 13:
             if not -rank <= axis <= rank:
                 raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
