@@ -148,10 +148,13 @@ def apply_numbers(function: str, parts: tuple[int, ...]) -> int:
 
 
 def test_sizes_that_double_are_refused_before_they_fill_memory() -> None:
-    size = Size.symbol("n")
+    size = power = Size.symbol("n")
     with pytest.raises(ad.DimError, match="characters and is nested"):
         for number in range(60):
             size = (size * size + number) // 3
+    with pytest.raises(ad.DimError, match="a product of 2048 factors, above the limit 1024"):
+        for _ in range(60):
+            power = power * power
 
 
 def test_functions_that_call_each_other_twice_have_a_limit() -> None:

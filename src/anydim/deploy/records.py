@@ -23,7 +23,7 @@ from anydim.base.errors import ArtefactError, InternalError, OptionError, UserEr
 from anydim.base.records import fields_of, is_record
 from anydim.runtime.signature import Signature
 from anydim.sizes import Size, parse
-from anydim.sizes.printing import ABBREVIATED, LONGEST_TEXT
+from anydim.sizes.printing import LONGEST_TEXT
 
 Record = TypeVar("Record")
 _LONGEST_TEXT = 1 << 26  # bytes of a record's text
@@ -90,7 +90,7 @@ class _Writer:
 
 def _size_text(size: Size) -> str:
     text = str(size)
-    if len(text) > LONGEST_TEXT or ABBREVIATED in text:
+    if len(text) > LONGEST_TEXT:
         raise OptionError(
             f"a size of the program has more than {LONGEST_TEXT} characters and cannot be saved",
             "give the dims bounds, or fix some of them",

@@ -11,13 +11,14 @@ from weakref import WeakValueDictionary
 
 from anydim.base.errors import DimError
 from anydim.sizes.interned import unique
-from anydim.sizes.printing import atom_text
+from anydim.sizes.printing import LONGEST_TEXT, atom_text
 
 if TYPE_CHECKING:  # a size is made of atoms
     from anydim.sizes.expression import Size
     from anydim.sizes.normal_form import Form
 
 DEEPEST = 1024  # maximum nesting depth of atoms
+MOST_FACTORS = 1 << 10  # of a product of atoms
 
 
 class Atom:
@@ -28,15 +29,20 @@ class Atom:
     Equal atoms are one object. They are ordered by their texts, among plain symbols, too.
     """
 
-    __slots__ = ("__weakref__", "_text", "arguments", "depth", "function", "symbols")
+    __slots__ = ("__weakref__", "_text", "arguments", "depth", "function", "length", "symbols")
     function: str  # 'floordiv', 'mod', 'min', 'max', 'where'
     arguments: tuple[Size, ...]
     depth: int  # nesting depth of atoms, this one included
+    length: int  # of its text, or somewhat more
     symbols: frozenset[str]  # the names it depends on
     _text: str  # empty until it is needed
 
     def __new__(cls, function: str, arguments: tuple[Size, ...]) -> Atom:
-        """Raises DimError for an atom beyond the limit of depth."""
+        """Raises DimError for an atom beyond the limits of length or depth.
+
+        Sizes share parts, so texts, and bounds of products, may be exponentially longer than what
+        they describe.
+        """
         key: tuple[str | int, ...] = (function, *[argument.number for argument in arguments])
         found = _ATOMS.get(key)
         if found is not None:
@@ -47,9 +53,11 @@ class Atom:
         self.depth = 1 + max(argument.depth for argument in arguments)
         self.symbols = frozenset().union(*(argument.symbols for argument in arguments))
         self._text = ""
-        if self.depth > DEEPEST:
+        self.length = len(function) + sum(_length(argument) for argument in arguments)
+        if self.length > LONGEST_TEXT or self.depth > DEEPEST:
             raise DimError(
-                f"size {str(self)[:100]}... is nested {self.depth} deep, above the limit {DEEPEST}",
+                f"a size of {', '.join(sorted(self.symbols)[:5])} has {self.length} characters and"
+                f" is nested {self.depth} deep, above the limits {LONGEST_TEXT} and {DEEPEST}",
                 "give the dims it depends on a value, or split the model",
             )
         return unique(_ATOMS, key, self)
@@ -81,6 +89,15 @@ class Atom:
 Factor = str | Atom  # a plain symbol is its name
 Monomial = tuple[Factor, ...]  # sorted, factors repeated by power; () is the constant
 _ATOMS = WeakValueDictionary[tuple[str | int, ...], Atom]()
+
+
+def _length(size: Form) -> int:
+    """The characters of a size's text, or somewhat more; the text is not made."""
+    return sum(
+        4 + coefficient.bit_length() // 3
+        + sum(3 + (len(at) if isinstance(at, str) else at.length) for at in monomial)
+        for monomial, coefficient in size.monomials
+    )  # fmt: skip
 
 
 def inside_out(size: Form, known: Container[Factor]) -> Iterator[Atom]:
@@ -118,10 +135,20 @@ class _Printed:
         return not isinstance(atom, Atom) or bool(atom._text)
 
 
+def too_large(what: str, count: int, things: str, most: int) -> DimError:
+    """The error of a size that grows beyond a limit, before it fills the memory."""
+    return DimError(
+        f"sizes with {what} of {count} {things}, above the limit {most}",
+        "give the dims they depend on a value, or split the model",
+    )
+
+
 def merged(left: Monomial, right: Monomial) -> Monomial:
     """The product of two monomials."""
     if not left or not right:
         return left or right
+    if len(left) + len(right) > MOST_FACTORS:
+        raise too_large("a product", len(left) + len(right), "factors", MOST_FACTORS)
     if left[-1] <= right[0]:
         return left + right
     return tuple(sorted(left + right))

@@ -19,10 +19,11 @@ from operator import index
 from typing import NoReturn, cast
 
 from anydim.base.errors import OptionError
-from anydim.sizes.atoms import Atom, Factor, Monomial, inside_out, merged, without
+from anydim.sizes.atoms import Atom, Factor, Monomial, inside_out, merged, too_large, without
 from anydim.sizes.interned import Results
 from anydim.sizes.normal_form import Form
 
+MOST_PAIRS = 1 << 14  # of terms of two factors
 NAME = r"[^\W\d](?:[\w$@#]|\.(?=\w))*|[$@#](?:[\w$@#]|\.(?=\w))+"
 
 
@@ -57,6 +58,9 @@ def _sum(left: Size, right: Size, sign: int = 1) -> Size:
 
 
 def _product(left: Size, right: Size) -> Size:
+    pairs = len(left.monomials) * len(right.monomials)
+    if pairs > MOST_PAIRS:
+        raise too_large("a product of sums", pairs, "pairs of terms", MOST_PAIRS)
     terms: dict[Monomial, int] = {}
     for one, factor in left.monomials:
         for other, coefficient in right.monomials:

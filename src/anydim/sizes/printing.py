@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from anydim.base.digest import sha256
-
 if TYPE_CHECKING:
     from anydim.sizes.atoms import Factor
     from anydim.sizes.expression import Size
     from anydim.sizes.normal_form import Form
 
 LONGEST_TEXT = 1 << 16  # maximum number of characters of an atom's text, and of one to be read
-ABBREVIATED = "..."  # in the text of no other size
 
 
 def size_text(size: Form) -> str:
@@ -49,18 +46,7 @@ def _term_text(coefficient: int, powers: Iterable[tuple[Factor, int]], bare: boo
 
 
 def atom_text(function: str, arguments: tuple[Size, ...]) -> str:
-    """The canonical text of a quotient, remainder, minimum, maximum or choice.
-
-    Sizes share parts, so a text may be exponentially longer than what it describes: a longer one
-    than the limit is abbreviated. It cannot be read back, but no other atom has it.
-    """
-    text = _whole_text(function, arguments)
-    if len(text) <= LONGEST_TEXT:
-        return text
-    return f"({text[:40]}{ABBREVIATED}{sha256(text.encode()).hexdigest()[:24]})"
-
-
-def _whole_text(function: str, arguments: tuple[Size, ...]) -> str:
+    """The canonical text of a quotient, remainder, minimum, maximum or choice."""
     if function in ("min", "max"):
         return f"{function}({', '.join(map(str, arguments))})"
     if function == "where":
