@@ -35,7 +35,7 @@ _SEARCH = """
     from tests.unit.compiler.variants.test_workers import orders
     made = Workers(1, polite={polite})
     (order,) = orders(9)
-    made.submit(order).result(60)
+    made.submit(order).result(300)  # a polite worker waits for a busy machine
     made.submit(dataclasses.replace(order, most=0.0, budget=100.0))
     if {forks} and os.fork() == 0:
         print("fork", os.getpid(), flush=True)  # holds the pipes of the worker open
