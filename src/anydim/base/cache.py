@@ -37,7 +37,8 @@ _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _NAME = __name__.partition(".")[0]
 SHIPPED = os.path.join(_PACKAGE, "shipped")  # objects in the package (`release/shipped.py`)
 _CODE = (".py", ".tc")
-_ROOMS = ("base", "sizes", "runtime", "lang", "kernels", "targets", "program", "native")
+_GENERATORS = ("kernels", "targets", "native")  # of the compiler: they write code by its name
+_ROOMS = ("base", "sizes", "runtime", "lang", *(f"compiler/{name}" for name in _GENERATORS))
 
 
 def key_of(*parts: str) -> str:

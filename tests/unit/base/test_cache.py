@@ -79,10 +79,24 @@ def test_a_folder_is_walked_once_an_hour(tmp_path: Path) -> None:
 def test_the_version_follows_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code_version = cache.code_version.__wrapped__
     assert code_version() == cache.code_version()
-    (tmp_path / "kernels").mkdir()
+    kernels = tmp_path / "compiler" / "kernels"
+    kernels.mkdir(parents=True)
     monkeypatch.setattr(cache, "_PACKAGE", tmp_path)
     versions = []
     for text in ("a = 1", "a = 2"):
-        (tmp_path / "kernels" / "some.py").write_text(text, "utf-8")
+        (kernels / "some.py").write_text(text, "utf-8")
         versions.append(code_version())
     assert len({*versions, cache.code_version()}) == 3
+
+
+def test_code_that_is_known_by_its_name_is_part_of_the_version() -> None:
+    """A library with an identity of its own is not hashed: a folder of its generator is."""
+    package = Path(cache._PACKAGE)
+    hashed = {Path(path) for path, *_ in cache._code_files(cache._ROOMS)}
+    assert all((package / room).is_dir() for room in cache._ROOMS)
+    makers = {
+        path for path in (package / "compiler").rglob("*.py")
+        if "ir.Library(" in path.read_text("utf-8") or "shared_library(" in path.read_text("utf-8")
+    }  # fmt: skip
+    assert len(makers) > 5
+    assert {path for path in makers if path.parts[-2] != "variants"} <= hashed
