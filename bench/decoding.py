@@ -12,11 +12,15 @@ or 4 weights are those of MatMulNBits in blocks of 32, and the last line is the 
 that stay beside that of the float32 model.
 
     python -m bench.decoding --ragged [--rows 16] [--shortest 10] [--longest 1000] [--prompt 200]
+                             [--tokens last]
 
 Continuous batching: one token for each of `rows` rows with caches from `shortest` to `longest`, in
 one step of `ad.cached(..., ragged=)`, beside the same number of tokens at equal lengths of the same
 sum, of this model and of `ad.cached` without ragged, beside all rows padded to the longest, and
 beside onnxruntime: row by row, at equal lengths and padded, with the caches as inputs and results.
+Row by row is also anydim's own: no step is slower than its rows in steps of their own. `--tokens`
+are those that have logits: all, the last or the first one (before the product or behind it, cut out
+or gathered), or the mean or maximum of all (`bench/networks/sequences.py`).
 A line has the median time, and the median of the ratios to the ragged step, in turns. The last
 lines are steps with a prompt of `prompt` tokens for one more row, and the same in two calls.
 
@@ -43,7 +47,7 @@ import anydim as ad
 from anydim.api.cached_model import Cached
 from anydim.api.cached_rows import CachedRows
 from bench.networks.narrow import narrowed
-from bench.networks.sequences import decoder
+from bench.networks.sequences import TOKENS, decoder
 
 WIDTH = 64
 Feeds = dict[str, np.ndarray]
@@ -127,7 +131,9 @@ def continuous(given: argparse.Namespace) -> None:
     """Print a line for each way to step rows with caches of different lengths."""
     shape, count = (given.layers, given.heads), given.rows
     places = given.longest + given.prompt + 8
-    source = decoder(*shape, WIDTH, given.words, places=places).SerializeToString()
+    source = decoder(
+        *shape, WIDTH, given.words, places=places, tokens=given.tokens
+    ).SerializeToString()
     pasts = np.linspace(given.shortest, given.longest, count).round().astype(int).tolist()
     equal, longest = [sum(pasts) // count] * count, [given.longest] * count
     model = ad.cached(source, ragged={"s": "b"}, threads=given.threads)
@@ -139,6 +145,7 @@ def continuous(given: argparse.Namespace) -> None:
     compare(apart, peer, one_by_one)
     calls: dict[str, Callable[[], object]] = {
         "ragged": apart.step,
+        "ragged, row by row": apart.one_by_one,
         "ragged, equal lengths": same.step,
         "ad.cached, equal lengths": kept_at(plain[0], wide[0], equal[0]),
         "ad.cached, padded": kept_at(plain[1], wide[1], longest[0]),
@@ -217,6 +224,12 @@ class _Rows:
             self.model.forget(row, length)
         return self.model.step({**self.tokens, **self.more(prompt)})
 
+    def one_by_one(self) -> None:
+        """The step of all rows in a step for each."""
+        for row, length in self.lengths.items():
+            self.model.forget(row, length)
+            self.model.step({row: self.tokens[row]})
+
     def only(self, prompt: int) -> object:
         """The step of the other row alone."""
         return self.model.step(self.more(prompt))
@@ -247,6 +260,7 @@ def main() -> None:
     parser.add_argument("--check", nargs="*", default=[])
     for name, value in (("rows", 16), ("shortest", 10), ("longest", 1000), ("prompt", 200)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--tokens", default="all", choices=TOKENS)
     parser.add_argument("--seconds", type=float, default=20.0)
     given = parser.parse_args()
     if given.ragged:

@@ -10,6 +10,7 @@ from bench.networks.writer import FLOAT, INT64, Network
 
 WORDS, PLACES = 1000, 512
 BOOL = TensorProto.BOOL
+TOKENS = ("all", "last", "behind", "first", "gathered", "mean", "max")
 
 
 def encoder() -> onnx.ModelProto:
@@ -75,13 +76,18 @@ def tagger() -> onnx.ModelProto:
 
 
 def decoder(
-    layers: int = 12, heads: int = 12, width: int = 64, words: int = WORDS, places: int = PLACES
-) -> onnx.ModelProto:
-    """A step of GPT-2: new words [b, s] and caches [b, heads, past, width] -> logits, caches."""
+    layers: int = 12, heads: int = 12, width: int = 64, words: int = WORDS, places: int = PLACES,
+    tokens: str = "all",
+) -> onnx.ModelProto:  # fmt: skip
+    """A step of GPT-2: new words [b, s] and caches [b, heads, past, width] -> logits, caches.
+
+    `tokens` are those that have logits: one of `TOKENS`, see `of_tokens`; "behind": the logits of
+    all are computed, and those of the last taken.
+    """
     net, size = Network(), heads * width
     cache = (FLOAT, ["b", heads, "past", width])
     inputs = {"ids": (INT64, ["b", "s"])}
-    outputs = {"logits": (FLOAT, ["b", "s", words])}
+    outputs = {"logits": (FLOAT, ["b", "s" if tokens == "all" else 1, words])}
     before, count = net.scalar_size("keys_0", 2), net.scalar_size("ids", 1)
     whole = net("Add", before, count)
     one, zero = (net.constant("", number, np.int64) for number in (1, 0))
@@ -111,5 +117,22 @@ def decoder(
         x = net("Add", net.linear(net.joined(mixed, size), size, size), x)
         wide = net.gelu(net.linear(net.norm(x, size), size, 4 * size))
         x = net("Add", x, net.linear(wide, 4 * size, size))
-    net("MatMul", net.norm(x, size), net.drawn(size, words), output="logits")
+    x, weights = net.norm(x, size), net.drawn(size, words)
+    if tokens == "behind":
+        x = of_tokens(net, net("MatMul", x, weights), "last")
+        net("Identity", x, output="logits")
+    else:
+        net("MatMul", of_tokens(net, x, tokens), weights, output="logits")
     return net.model("decoder", inputs, outputs)
+
+
+def of_tokens(net: Network, x: str, tokens: str) -> str:
+    """[b, s, size] -> [b, 1, size]: one token of each row, or one value of all of them."""
+    if tokens in ("last", "first"):
+        start, end = (-1, np.iinfo(np.int64).max) if tokens == "last" else (0, 1)
+        return net("Slice", x, *map(net.integers, (start, end, 1)))
+    if tokens == "gathered":
+        return net("Gather", x, net.integers(-1), axis=1)
+    if tokens in ("mean", "max"):
+        return net("ReduceMean" if tokens == "mean" else "ReduceMax", x, net.integers(1))
+    return x

@@ -29,6 +29,8 @@ _RESULTS: Results[Size] = Results()
 
 def _extreme(function: str, sizes: tuple[Size, ...]) -> Size:
     """Flattened; of operands whose difference is constant, only the one that can win is kept."""
+    if len(set(sizes)) == 1:  # as it is: min(s, 2) - 1 would become min(s - 1, 1)
+        return sizes[0]
     kept: list[Size] = []
     for operand in sizes:
         for part in _operands(function, operand):

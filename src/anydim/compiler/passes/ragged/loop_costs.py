@@ -62,23 +62,32 @@ class LoopCosts:
                 self.anchors[number] = _LAUNCH + self._weights(node, kind, env) * _WEIGHT
 
     def _lengths(self, sizes: Iterable[Size]) -> dict[str, int]:
-        """Lengths of a row; every ragged axis has `LEAST` indices, if the bounds allow it."""
+        """Lengths of a row; every ragged axis has `LEAST` indices, or the most it can have.
+
+        That of the last token of a row has one at any length: if lengths grew for its sake, each
+        row would be the longest there is, beside whose values no weights matter.
+        """
         axes = {
             product(size for size in self.graph.types[name].shape if size.symbols & self.ragged)
             for name in self.moving
         }  # fmt: skip
-        box = self.graph.box
+        longest = self._sizes(LONGEST)
+        least = {size: min(LEAST, _value(size, longest)) for size in axes if size.symbols}
         length = LEAST
-        while True:
-            env = {
-                dim.name: max(dim.lo, min(length if dim.name in self.ragged else _OTHER,
-                                          LONGEST if dim.hi is None else dim.hi))
-                for dim in box.dims
-            }  # fmt: skip
-            found = [_value(size, env) for size in axes if size.symbols]
-            if length >= LONGEST or min(found, default=LEAST) >= LEAST:
+        while length < LONGEST:
+            env = self._sizes(length)
+            if all(_value(size, env) >= low for size, low in least.items()):
                 return env
             length *= 2
+        return longest
+
+    def _sizes(self, length: int) -> dict[str, int]:
+        """The dims of a row of this length, within their bounds."""
+        return {
+            dim.name: max(dim.lo, min(length if dim.name in self.ragged else _OTHER,
+                                      LONGEST if dim.hi is None else dim.hi))
+            for dim in self.graph.box.dims
+        }  # fmt: skip
 
     def _weights(self, node: Node, kind: str, env: Mapping[str, int]) -> float:
         if kind not in _PRODUCTS and node.operator != FUSED:
