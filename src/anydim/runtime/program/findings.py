@@ -13,6 +13,7 @@ from functools import lru_cache
 from anydim.base.errors import AnydimError
 from anydim.base.records import dataclass
 from anydim.runtime.program.program import Constant, Program
+from anydim.runtime.program.region import FindStep
 from anydim.runtime.program.region_plan import values_at
 from anydim.runtime.program.segment import Segment, Site
 from anydim.sizes import Box
@@ -22,6 +23,8 @@ _SHARE = 0.02  # minimum share of all work
 _USUAL = 64  # assumed size of a dim without upper bound
 _DENSE = 12  # operations per byte: only code that reads its operands repeatedly reaches it
 _UNTILED = ("rows", "pointwise", "loop_nest")
+_PRODUCTS = ("contraction", "int8", "weight_only_quant")  # templates
+_HEAVY = 0.5  # share of weights in the bytes of a product: fewer of them cost less than other rows
 
 
 @dataclass(frozen=True)
@@ -158,4 +161,26 @@ def find_untiled(launched: Launched) -> str:
     return f"no kernel for products takes it: a kernel of last resort ({launched.kind}) does"
 
 
-RULES: tuple[Rule, ...] = (find_unpacked, made_of_constants, written_scores, find_untiled)
+def read_by_each_row(launched: Launched) -> str:
+    """A product in a loop over the rows of a ragged batch that reads little beside its weights."""
+    if launched.kind not in _PRODUCTS or not _is_of_one_row(launched):
+        return ""
+    sizes = _usual_sizes(launched.segment.signature.box)
+    buffers = [launched.segment.buffer[name] for name in dict.fromkeys(launched.operands)]
+    weights = sum(each.bytes.evaluate(sizes) for each in buffers if each.kind == "constant")
+    if weights < max(MATTERS, _HEAVY * _work(launched)[1]):
+        return ""
+    return "each row of a ragged batch reads its weights anew: it runs in a loop over rows"
+
+
+def _is_of_one_row(launched: Launched) -> bool:
+    """Whether a launch runs once for each row of a ragged batch: its sizes are those of a row."""
+    for region in launched.program.regions:
+        if any(step.segment is launched.segment for step in region.segments):
+            return any(isinstance(s, FindStep) and s.row is not None for s in region.steps)
+    return False
+
+
+RULES: tuple[Rule, ...] = (
+    find_unpacked, made_of_constants, written_scores, find_untiled, read_by_each_row,
+)  # fmt: skip
