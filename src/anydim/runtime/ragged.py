@@ -17,7 +17,7 @@ from anydim.base.text import axes_text, count_of, quote_list
 from anydim.runtime.arrays import as_array, missing_input
 from anydim.runtime.lists import RaggedPort, RowTable
 from anydim.runtime.signature import TensorSpec
-from anydim.sizes import Dim, Factor, Guard, Size, holds
+from anydim.sizes import Dim, Factor, Guard, Size, holds, maximum, minimum
 
 
 @public
@@ -310,27 +310,26 @@ class Packing:
 
     @cached_property
     def guards(self) -> list[Guard]:
-        """Relations between the dims of any call: a total is at most `rows` times that of a longest
-        row. Those of units that need not grow with the sizes of a row are left out."""
+        """Relations between the dims of any call: a total is at most that of `rows` longest rows,
+        and at least that of the longest one beside shortest ones. Those of units that need not grow
+        with the sizes of a row are left out."""
         longest = {dim: Size.symbol(name) for dim, name in zip(self.dims, self.table.longest)}
-        found = []
-        for unit, total in zip(self.table.units, self.table.totals):
+        shortest = {name: dim.lo for name, dim in self.dims.items()}
+        rows, found = Size.symbol(self.rows_dim), list[Guard]()
+        for unit, name in zip(self.table.units, self.table.totals):
             atoms = {atom for monomial in unit.coefficients for atom in monomial}
             if atoms <= unit.symbols and min(unit.coefficients.values(), default=0) >= 0:
-                most = Size.symbol(self.rows_dim) * unit.substitute(longest)
-                text = f"rows of '{self.rows_dim}' have at most {unit.substitute(longest)} each"
-                found.append(Guard(Size.symbol(total), "<=", most, text))
+                most, least = unit.substitute(longest), unit.substitute(shortest)
+                text = f"rows of '{rows}' have {{}} each, and the longest has {most}"
+                low = minimum(rows, 1) * most + maximum(rows - 1, 0) * least
+                total = Size.symbol(name)
+                found.append(Guard(total, "<=", rows * most, text.format(f"at most {most}")))
+                found.append(Guard(low, "<=", total, text.format(f"at least {least}")))
         return found
 
     def check_totals(self, sizes: Mapping[str, int]) -> None:
         """Raises DimError for totals that no rows of these sizes have."""
-        for guard in self.guards:
-            if guard.symbols <= sizes.keys() and not holds(guard, sizes):
-                raise DimError(
-                    f"{self.model}: dim '{guard.left}' is {guard.left.evaluate(sizes)}, above "
-                    f"{guard.right} = {guard.right.evaluate(sizes)}",
-                    guard.message,
-                )
+        check_totals(self.model, self.guards, sizes)
 
     @property
     def rows_dim(self) -> str:
@@ -366,6 +365,19 @@ class Packing:
         }
         found.update(zip(table.longest, _longest(table, lengths)))
         return {self.rows_dim: len(next(iter(lengths.values()))), **found}
+
+
+def check_totals(model: str, guards: Sequence[Guard], sizes: Mapping[str, int]) -> None:
+    """Raises DimError for totals that no rows have; `guards` are those of a packing."""
+    for guard in guards:
+        if guard.symbols <= sizes.keys() and not holds(guard, sizes):
+            upper = isinstance(guard.left.atom, str)  # the other side of a lower bound is longer
+            total, bound = (guard.left, guard.right)[:: 1 if upper else -1]
+            raise DimError(
+                f"{model}: dim '{total}' is {total.evaluate(sizes)}, "
+                f"{'above' if upper else 'below'} {bound} = {bound.evaluate(sizes)}",
+                guard.message,
+            )
 
 
 def _longest(table: RowTable, lengths: Lengths) -> list[int]:

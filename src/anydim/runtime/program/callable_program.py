@@ -227,7 +227,9 @@ class CallableProgram:
     @property
     def memory(self) -> Memory:
         """The bytes that a call allocates for itself, as a size expression, and their bound."""
-        return self.story.memory
+        packing = self._conversion.packing
+        known = self.story.memory
+        return known if packing is None else known.of_rows(packing.guards)
 
     @property
     def memory_limit(self) -> int | None:
@@ -317,9 +319,7 @@ class CallableProgram:
         known = {**self.executable.watched.sizes, **sizes}
         from anydim.base.amounts import bytes_of
 
-        packing = self._conversion.packing
-        guards = () if packing is None else packing.guards
-        return self.memory.largest(dim, bytes_of(given), known, guards)
+        return self.memory.largest(dim, bytes_of(given), known)
 
     def record(self, path: str | os.PathLike[str]) -> Recording:
         """Record the sizes and times of calls in a file, until `stop` of the result.

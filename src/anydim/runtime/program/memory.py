@@ -8,8 +8,8 @@ listed separately.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import field
+from collections.abc import Iterable, Mapping
+from dataclasses import field, replace
 from functools import cached_property
 
 from anydim.base.amounts import exact_bytes_text
@@ -20,6 +20,7 @@ from anydim.base.user_values import by_names, text_of, whole_within
 from anydim.runtime.program.binding import check_names, check_sizes
 from anydim.runtime.program.program import Program
 from anydim.runtime.program.region_plan import needs, values_at
+from anydim.runtime.ragged import check_totals
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import (
     LARGEST,
@@ -52,6 +53,7 @@ class Memory(Shown):
     box: Box
     guards: tuple[Guard, ...]
     kept: Size = field(default_factory=lambda: as_size(0))
+    totals: tuple[Guard, ...] = ()  # relations between the sizes of a ragged batch
 
     @cached_property
     def bytes(self) -> Size:
@@ -68,20 +70,26 @@ class Memory(Shown):
         """An upper bound of `bytes` over the box, or None."""
         return bounds(self.bytes, self.box).hi
 
+    def of_rows(self, totals: Iterable[Guard]) -> Memory:
+        """Return the memory of a ragged model, whose sizes have these relations."""
+        return replace(self, totals=tuple(totals))
+
     def at(self, **sizes: int) -> int:
-        """Return the bytes at given sizes; raises DimError unless they are a point of the box."""
+        """Return the bytes at given sizes.
+
+        Raises DimError unless they are a point of the box, and for totals that no rows of a ragged
+        batch have.
+        """
         sizes = given_sizes(self.name, sizes)
         check_sizes(self.name, self.box, sizes)
+        check_totals(self.name, self.totals, sizes)
         return self.bytes.evaluate(sizes)
 
-    def largest(
-        self, dim: str, limit: int, sizes: Mapping[str, int], guards: Sequence[Guard] = ()
-    ) -> int | None:
+    def largest(self, dim: str, limit: int, sizes: Mapping[str, int]) -> int | None:
         """Return the largest size of a dim at which a call needs at most `limit` bytes; None:
         unlimited.
 
-        `sizes` has the other dims; missing ones count with their upper bound. `guards` are
-        relations that also hold, beside those of the program. The result is the
+        `sizes` has the other dims; missing ones count with their upper bound. The result is the
         largest of all fitting sizes, even if a smaller one needs more. Raises DimError for unknown
         dims and for a missing one without upper bound, MemoryLimitError if no size fits.
         """
@@ -98,7 +106,7 @@ class Memory(Shown):
                                "give its size")  # fmt: skip
         del most[dim]
         within, needed = box.enclosure.ranges[dim], self.bytes.substitute(most)
-        every = (*self.guards, *_not_negative(box), *guards)
+        every = (*self.guards, *_not_negative(box), *self.totals)
         guards = [guard.substitute(most) for guard in every]
         guards = [guard for guard in guards if dim in guard.symbols]
         everywhere = Box.of(Dim(dim, self.box.dim(dim).lo))

@@ -244,10 +244,32 @@ def test_groups_have_the_least_rows_of_a_call(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_plans_and_limits_know_that_rows_have_a_longest_size(model: ad.Model) -> None:
-    """A total is at most the number of rows times the longest."""
+    """A total is at most the number of rows times the longest, and at least the longest."""
     sizes = {"seq.longest": 30, "wide": 2}
     assert model.largest("seq.total", memory="1 GiB", batch=40, **sizes) == 40 * 30
-    assert model.largest("batch", memory="1 GiB", **sizes, **{"seq.total": 40}) == 40
+    assert model.largest("batch", memory="1 GiB", **sizes, **{"seq.total": 40}) == 11  # 30 + 10 * 1
     assert model.plan(batch=2, **sizes, **{"seq.total": 60}).sizes["seq.total"] == 60
     with pytest.raises(DimError, match=r"'seq.total' is 61, above batch\*seq.longest = 60"):
         model.plan(batch=2, **sizes, **{"seq.total": 61})
+    assert model.memory.at(batch=2, **sizes, **{"seq.total": 60}) > 0
+    with pytest.raises(DimError, match=r"'seq.total' is 61, above batch\*seq.longest = 60"):
+        model.memory.at(batch=2, **sizes, **{"seq.total": 61})
+    for call in (model.plan, model.memory.at):
+        with pytest.raises(DimError, match=r"'seq.total' is 29, below .* = 31"):
+            call(batch=2, **sizes, **{"seq.total": 29})
+        with pytest.raises(DimError, match=r"'seq.total' is 1, above"):
+            call(batch=0, **sizes, **{"seq.total": 1})
+
+
+def test_plans_and_limits_know_that_rows_have_a_least_size() -> None:
+    g = ad.Builder("rows")
+    x = g.input("x", ad.float32, (g.dim("batch", 0, 99), g.dim("seq", 3, 50), 8))
+    g.output("y", g.softmax(g.exp(x), axis=1))
+    model = ad.compile(g, ragged="auto")
+    sizes = {"seq.longest": 10}
+    for call in (model.plan, model.memory.at):
+        call(batch=5, **sizes, **{"seq.total": 10 + 4 * 3})
+        call(batch=0, **{"seq.longest": 3, "seq.total": 0})
+        with pytest.raises(DimError, match=r"'seq.total' is 21, below .* = 22\n.*at least 3 each"):
+            call(batch=5, **sizes, **{"seq.total": 21})
+    assert model.largest("batch", memory="1 GiB", **sizes, **{"seq.total": 40}) == 11
