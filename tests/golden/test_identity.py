@@ -23,9 +23,9 @@ RECORDS = [
 # A class that is renamed gets other names for all kernels that contain it: change this list then.
 NAMES = """
 Let Declare Assign Store Prefetch For While If Switch Call Return StoreAt Atomic Fence Pause
-Barrier Fragments CopyAside CopiesEnd CopiesWait Tiles TileZero TileMemory TileDots Stack Type
-Const Var Get Op Permute Item Gather Iota Convert Load Splat Shuffle Extract Reduce Address
-Bitcast LoadAt Pointer Scalar Function Library Operand Local Kernel
+Barrier Fragments CopyAside CopiesEnd CopiesWait Tiles TileZero TileMemory TileDots TilePairs Stack
+Type Const Var Get Op Permute Item Gather Iota Convert Load Splat Shuffle Extract Reduce
+Address Bitcast LoadAt Pointer Scalar Function Library Operand Local Kernel
 """.split()  # noqa: SIM905
 
 

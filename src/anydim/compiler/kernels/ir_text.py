@@ -251,4 +251,5 @@ _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
     ir.TileDots: lambda step: iter(
         [f"tile {step.sums} += {step.left} . {step.right} {'us' if step.unsigned else 'su'}"]
     ),
+    ir.TilePairs: lambda step: iter([f"tile {step.sums} += {step.left} . {step.right} bfloat16"]),
 }

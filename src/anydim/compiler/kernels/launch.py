@@ -34,7 +34,8 @@ class Machine:
     two-vector permute with computed indices. `llc_bytes`: a launch that moves as many bytes or
     more evicts all of its data from all caches (0: unknown). `tiles`: has matrix registers, see
     `ir.Tiles`. `threads` share a launch (0: unknown); results do not depend on their number.
-    `limits` between versions were measured on the machine, or are defaults.
+    `limits` between versions were measured on the machine, or are defaults. `pairs`: adds products
+    of bfloat16 pairs in one instruction ('dot_bfloat16'); `pair_tiles`: tiles do (`ir.TilePairs`).
     """
 
     vector_bytes: int = 32
@@ -50,6 +51,8 @@ class Machine:
     permutes: bool = False
     llc_bytes: int = 0
     limits: Limits = DEFAULTS
+    pairs: bool = False
+    pair_tiles: bool = False
 
     def lanes(self, dtype: DType) -> int:
         return self.lanes_of(dtype.bytes)

@@ -23,6 +23,8 @@ from anydim.compiler.kernels.limits import DEFAULTS, Limits
 
 NATIVE = "native"
 _TILES = ("amx-int8", "amx-tile")
+_PAIRS = ("avx512bf16", "avx512vl")
+_PAIR_TILES = ("amx-bf16", "amx-tile")
 _PERMUTES = ("avx512bw", "avx512vl")
 WARPS = "warps"  # a feature: that of `Machine`
 
@@ -67,11 +69,16 @@ class Processor:
         return Machine(
             self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes, fused,
             self.max_lanes, WARPS in self.has, TF32 in self.has,
-            self.vector_bytes == 64 and self.has.issuperset(_TILES),
+            self._has_wide(_TILES),
             permutes=not self.plain and self.has.issuperset(_PERMUTES),
             llc_bytes=_KEPT if self.architecture == "x86_64" and not self.plain else 0,
             limits=self.limits,
+            pairs=self._has_wide(_PAIRS), pair_tiles=self._has_wide(_PAIR_TILES),
         )  # fmt: skip
+
+    def _has_wide(self, features: tuple[str, ...]) -> bool:
+        """Whether it has features that kernels use with vectors of 64 bytes only."""
+        return self.vector_bytes == 64 and self.has.issuperset(features)
 
     @cached_property
     def level(self) -> Processor | None:
@@ -90,7 +97,8 @@ class Processor:
     @property
     def as_plain(self) -> Processor:
         """The same for targets without syntax for tiles and the like."""
-        kept = (f for f in self.features.split(",") if f[1:] not in _TILES)
+        dropped = (*_TILES, *_PAIR_TILES, _PAIRS[0])
+        kept = (f for f in self.features.split(",") if f[1:] not in dropped)
         return replace(self, features=",".join(kept), plain=True)
 
     @cached_property
@@ -104,8 +112,8 @@ _SAME = {"AMD64": "x86_64", "amd64": "x86_64", "arm64": "aarch64"}
 _FLAGS = {
     "64bit": "lm", "bmi": "bmi1", "crc32": "sse4_2", "lzcnt": "abm", "prfchw": "3dnowprefetch",
     "pclmul": "pclmulqdq", "rdrnd": "rdrand", "sahf": "lahf_lm", "sha": "sha_ni", "sse3": "pni",
-    "avx512vnni": "avx512_vnni", "avxvnni": "avx_vnni", "x87": "fpu", "neon": "asimd",
-    "dotprod": "asimddp", "fp-armv8": "fp",
+    "avx512bf16": "avx512_bf16", "avx512vnni": "avx512_vnni", "avxvnni": "avx_vnni", "x87": "fpu",
+    "neon": "asimd", "dotprod": "asimddp", "fp-armv8": "fp",
 }  # fmt: skip
 
 
@@ -133,7 +141,12 @@ _ROWS = (
     ),
     _Described(
         Processor("x86-64-v4", _X86, "x86-64-v4", _text(_V4), 64, 32, 32 * 1024, 1024 * 1024),
-        {"vnni": ("avx512vnni",), "amx": ("avx512vnni", *_TILES)},
+        {
+            "vnni": ("avx512vnni",),
+            "amx": ("avx512vnni", *_TILES),
+            "bfloat16": _PAIRS,
+            "amx-bfloat16": (*_PAIRS, *_PAIR_TILES),
+        },
     ),
     _Described(
         Processor("aarch64", _ARM, "generic", _text(("fp-armv8", "neon")), 16, 32),

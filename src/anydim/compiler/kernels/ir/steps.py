@@ -255,6 +255,19 @@ class TileDots:
     unsigned: bool
 
 
+@dataclass(frozen=True)
+class TilePairs:
+    """sums[i, j] += products of bfloat16 left[i, k] and right[k, j], over k, as float32.
+
+    A number of 32 bits holds two k. The sums of even and of odd k start from 0; each product is
+    added with one rounding. Their sum is added to `sums`. Subnormal numbers are zeros everywhere.
+    """
+
+    sums: int
+    left: int
+    right: int
+
+
 TILES, TILE = 8, 16  # tiles, and their rows and columns
 
 
@@ -270,7 +283,7 @@ class Stack:
 Step: TypeAlias = (
     Let | Declare | Assign | Store | Prefetch | For | While | If | Switch | Call | Stack
     | Return | StoreAt | Atomic | Fence | Pause | Barrier | Fragments | CopyAside | CopiesEnd
-    | CopiesWait | Tiles | TileZero | TileMemory | TileDots
+    | CopiesWait | Tiles | TileZero | TileMemory | TileDots | TilePairs
 )  # fmt: skip
 
 

@@ -56,6 +56,42 @@ def _dot_bytes(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.nd
     return c + (left.astype(numpy.int32) * right).sum(1, dtype=numpy.int32)
 
 
+def _dot_bfloat16(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarray:
+    left, right = (x.view(numpy.uint16).reshape(-1, 2).astype(numpy.uint32) << 16 for x in (a, b))
+    total = c
+    for half in (1, 0):  # the upper half first, as in vdpbf16ps
+        x, y = (each[:, half].copy().view(numpy.float32) for each in (left, right))
+        total = fused_flushing(x, y, total)
+    return total
+
+
+def fused_flushing(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarray:
+    """Return a * b + c of bfloat16 a and b in float32, rounded once; subnormal numbers are zeros.
+
+    The sum in float64 is exact where it decides the rounding: the product has 16 bits.
+    """
+    with numpy.errstate(all="ignore"):
+        return _round(_flush(a).astype(numpy.float64) * _flush(b) + _flush(c))
+
+
+def flushing_sum(a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
+    """Return a + b in float32; subnormal numbers are zeros."""
+    with numpy.errstate(all="ignore"):
+        return _round(_flush(a).astype(numpy.float64) + _flush(b))
+
+
+def _round(exact: numpy.ndarray) -> numpy.ndarray:
+    exact = numpy.where(abs(exact) < _TINY, numpy.copysign(0.0, exact), exact)
+    return _flush(exact.astype(numpy.float32))
+
+
+def _flush(x: numpy.ndarray) -> numpy.ndarray:
+    return numpy.where(abs(x) < numpy.float32(2.0**-126), numpy.copysign(x.dtype.type(0), x), x)
+
+
+_TINY = 2.0**-126 * (1 - 2.0**-25)  # rounds to a normal float32 with an unlimited exponent
+
+
 def _leading_zeros(a: numpy.ndarray) -> numpy.ndarray:
     bits = 8 * a.dtype.itemsize
     return numpy.array([bits - value.bit_length() for value in a.tolist()], a.dtype)
@@ -67,6 +103,7 @@ def _ones(a: numpy.ndarray) -> numpy.ndarray:
 
 OWN: dict[str, Callable[..., Any]] = {
     "dot_bytes": _dot_bytes,
+    "dot_bfloat16": _dot_bfloat16,
     "pow": _power,
     "fma": multiply_add,
     "copysign": numpy.copysign,

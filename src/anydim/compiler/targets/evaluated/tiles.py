@@ -9,6 +9,7 @@ import numpy
 
 from anydim.base.dtypes import int32
 from anydim.compiler.kernels import ir
+from anydim.compiler.targets.evaluated.functions import flushing_sum, fused_flushing
 
 _READY = -1  # key among the tiles of a frame while they are configured
 
@@ -61,9 +62,31 @@ def _dots(frame: Any, step: ir.TileDots) -> None:
     _set(frame, step.sums, (_tile(frame, step.sums) + left @ right).astype(numpy.int32))
 
 
+def _pairs(frame: Any, step: ir.TilePairs) -> None:
+    if len({step.sums, step.left, step.right}) != 3:
+        frame.fail("the tiles of a product are not distinct")
+    left, right = (_bfloat16(_tile(frame, tile)) for tile in (step.left, step.right))
+    parts = []
+    for half in range(2):
+        total = numpy.zeros((ir.TILE, ir.TILE), numpy.float32)
+        for k in range(ir.TILE):
+            total = fused_flushing(left[:, k, None, half], right[None, k, :, half], total)
+        parts.append(total)
+    both = flushing_sum(*parts)
+    sums = flushing_sum(_tile(frame, step.sums).view(numpy.float32), both)
+    _set(frame, step.sums, sums.view(numpy.int32))
+
+
+def _bfloat16(tile: numpy.ndarray) -> numpy.ndarray:
+    """The numbers of a tile as float32: [row][word][half]."""
+    halves = tile.view(numpy.uint16).reshape(ir.TILE, ir.TILE, 2)
+    return (halves.astype(numpy.uint32) << 16).view(numpy.float32)
+
+
 TILE_STEPS: dict[type, Callable[[Any, Any], None]] = {
     ir.Tiles: _tiles,
     ir.TileZero: _zero,
     ir.TileMemory: _memory,
     ir.TileDots: _dots,
+    ir.TilePairs: _pairs,
 }

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from anydim.base.dtypes import DType
 from anydim.compiler.targets.functions import simple
 from anydim.compiler.targets.functions.circular import acos, asin, atan, cos, sin, tan
+from anydim.compiler.targets.functions.dots import dot_bfloat16
 from anydim.compiler.targets.functions.error import erf
 from anydim.compiler.targets.functions.exponential import exp, exp_nonpositive, expm1, sigmoid, tanh
 from anydim.compiler.targets.functions.hyperbolic import acosh, asinh, atanh, cosh, sinh
@@ -28,7 +29,7 @@ FLOATING: dict[str, Callable[..., Lanes]] = {
     "sinh": sinh, "cosh": cosh, "tanh": tanh, "asinh": asinh, "acosh": acosh, "atanh": atanh,
     "fmod": remainder, "mod": modulo, "floordiv": floor_divide,
     "sign": simple.sign, "copysign": simple.copied_sign, "nextafter": simple.next_after,
-    "isnan": simple.isnan, "isinf": simple.isinf,
+    "isnan": simple.isnan, "isinf": simple.isinf, "dot_bfloat16": dot_bfloat16,
 }  # fmt: skip
 INTEGER: dict[str, Callable[..., Lanes]] = {
     "sign": simple.integer_sign, "isnan": simple.never, "isinf": simple.never,

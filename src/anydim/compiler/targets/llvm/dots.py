@@ -1,4 +1,5 @@
 """Sums of four products of bytes, by the best available instruction; all variants are exact.
+Sums of two products of bfloat16, where there is an instruction (`functions/dots.py` elsewhere).
 
 AVX512-VNNI and AVX-VNNI have one instruction. Other x86 multiplies pairs of 16-bit numbers and adds
 them (vpmaddwd): even and odd bytes are widened separately. ARM's dot products are of bytes that are
@@ -78,3 +79,45 @@ def _one_by_one(v: Lanes, left: str, right: str, total: str) -> str:
         b = v.binary("ashr", v.binary("shl", right, up), top)
         total = v.binary("add", total, v.binary("mul", a, b))
     return total
+
+
+# ---- bfloat16 ----------------------------------------------------------------------------------
+
+_FEWEST = 4  # lanes of the narrowest instruction
+
+
+def has_pair_dots(have: frozenset[str]) -> bool:
+    """Whether vdpbf16ps exists in all widths."""
+    return {"avx512bf16", "avx512vl"} <= have
+
+
+def dot_bfloat16(v: Lanes, left: str, right: str, total: str) -> str:
+    """Return total + the products of two bfloat16 in the bits of left and right, per lane."""
+    if v.lanes < _FEWEST:
+        wide = Lanes(v.emitter, v.dtype, _FEWEST)
+        made = dot_bfloat16(wide, *(_widen(v, wide, each) for each in (left, right, total)))
+        return _first_lanes(v, wide, made)
+    kind = f"<{2 * v.lanes} x bfloat>"
+    parts = [(kind, _as(v, operand, kind)) for operand in (left, right)]
+    name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * v.lanes}"
+    return v.emitter.intrinsic(v.text, name, (v.text, total), *parts)
+
+
+def _widen(v: Lanes, wide: Lanes, value: str) -> str:
+    """Return fewer lanes as the first ones of a vector."""
+    if v.lanes == 1:
+        text = f"insertelement {wide.text} zeroinitializer, {v.text} {value}, i64 0"
+        return v.emitter.pure(text, (value,))
+    order = ", ".join(f"i32 {min(lane, v.lanes)}" for lane in range(wide.lanes))
+    mask = f"<{wide.lanes} x i32> <{order}>"
+    text = f"shufflevector {v.text} {value}, {v.text} zeroinitializer, {mask}"
+    return v.emitter.pure(text, (value,))
+
+
+def _first_lanes(v: Lanes, wide: Lanes, value: str) -> str:
+    if v.lanes == 1:
+        return v.emitter.pure(f"extractelement {wide.text} {value}, i64 0", (value,))
+    order = ", ".join(f"i32 {lane}" for lane in range(v.lanes))
+    mask = f"<{v.lanes} x i32> <{order}>"
+    text = f"shufflevector {wide.text} {value}, {wide.text} poison, {mask}"
+    return v.emitter.pure(text, (value,))

@@ -1,7 +1,7 @@
 """LLVM code of the primitive functions, elementwise (see `targets/functions/primitives.py`).
 
 Integer division never traps: dividing by 0 yields 0, and the smallest integer divided by -1 wraps.
-'dot_bytes' is in `dots.py`.
+'dot_bytes' and 'dot_bfloat16' are in `dots.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cache
 from anydim.base.dtypes import DType, boolean, float32, float64
 from anydim.base.errors import InternalError
 from anydim.compiler.targets.llvm.convert import convert
-from anydim.compiler.targets.llvm.dots import dot_bytes
+from anydim.compiler.targets.llvm.dots import dot_bfloat16, dot_bytes
 from anydim.compiler.targets.llvm.emitter import Emitter
 from anydim.compiler.targets.llvm.lanes import Lanes
 from anydim.compiler.targets.llvm.spelling import constant, type_text
@@ -115,6 +115,7 @@ _FLOATING: dict[str, Rule] = {
     "max": lambda v, a, b: _extreme(v, "fcmp ogt", a, b),
     "fast_min": lambda v, a, b: v.select(v.compare("fcmp olt", a, b), a, b),
     "fast_max": lambda v, a, b: v.select(v.compare("fcmp ogt", a, b), a, b),
+    "dot_bfloat16": dot_bfloat16,
 }
 
 

@@ -46,6 +46,11 @@ class TileSteps:
         name = "tdpbusd" if step.unsigned else "tdpbsud"
         self._call_tile(name, *(("i8", str(tile)) for tile in (step.sums, step.left, step.right)))
 
+    def _tile_pairs(self, step: ir.TilePairs) -> None:
+        """Accumulate products of bfloat16."""
+        tiles = (step.sums, step.left, step.right)
+        self._call_tile("tdpbf16ps", *(("i8", str(tile)) for tile in tiles))
+
     def _call_tile(self, name: str, *arguments: tuple[str, str]) -> None:
         emitter = self.values.emitter
         emitter.write(emitter.call_text("void", f"llvm.x86.{name}", arguments))
