@@ -55,11 +55,13 @@ def _pack_bytes(
 ) -> tuple[numpy.ndarray, Work]:
     """[groups, panels, words, width, 4]: words of four bytes along k, and their sums, both aligned.
 
-    The sums of a row directly follow its words; the sums of a panel follow its zero padding.
+    The sums of a row directly follow its words; the sums of a panel follow its zero padding. Words
+    of numbers of two bytes have 0 for sums.
     """
     parts = (panels.batch, panels.own, panels.taps, panels.k)
     groups, own, taps, k = _sizes(*parts)
-    count, words = -(-own // panels.width), -(-k // 4)
+    each = 4 // panels.element
+    count, words = -(-own // panels.width), -(-k // each)
     depth, every = panels.depth, taps * words
     sums_at = every if panels.width == 1 else -(-every // depth) * depth
     length = sums_at + 1 if panels.width > 1 else -(-(every + 1) // depth) * depth
@@ -67,27 +69,41 @@ def _pack_bytes(
     whole = _allocate_aligned(
         ((groups * count + panels.spare) * one,), numpy.dtype(numpy.uint8), pages
     )
-    result = whole[: groups * count * one].reshape(groups, count, length, panels.width, 4)
+    unit = number_type(panels)
+    shape = (groups, count, length, panels.width, each)
+    result = whole[: groups * count * one].view(unit).reshape(shape)
 
     def fill() -> None:
-        array = given()
-        wide = numpy.int8 if array.dtype.name[0] == "i" else numpy.uint8  # widens sub-byte types
-        array = convert_array(array, numpy.dtype(wide)).view(numpy.uint8)
-        source = view_parts(array, panels.offset, parts)
+        source = view_parts(_numbers(given(), panels), panels.offset, parts)
         if panels.flipped:
             source = source ^ numpy.uint8(128)
-        padded = numpy.zeros((groups, count * panels.width, taps, words * 4), numpy.uint8)
+        padded = numpy.zeros((groups, count * panels.width, taps, words * each), unit)
         padded[:, :own, :, :k] = source
-        words_of = padded.reshape(groups, count, panels.width, every, 4)
+        words_of = padded.reshape(groups, count, panels.width, every, each)
         result[:, :, :every] = words_of.transpose(0, 1, 3, 2, 4)
         result[:, :, every:] = 0
-        whole[result.size :] = 0
+        whole[result.nbytes :] = 0
+        if panels.element > 1:
+            return
         signed = padded if panels.unsigned else padded.view(numpy.int8)
         sums = signed.sum((2, 3), dtype=numpy.int32).reshape(groups, count, panels.width, 1)
         sums = (sums.astype(numpy.int64) * panels.factor).astype(numpy.int32)
         result[:, :, sums_at] = numpy.ascontiguousarray(sums).view(numpy.uint8)
 
     return whole, fill
+
+
+def number_type(panels: BytesPanels) -> numpy.dtype:
+    """The integers of an element's bits."""
+    return numpy.dtype(numpy.uint8 if panels.element == 1 else numpy.uint16)
+
+
+def _numbers(array: numpy.ndarray, panels: BytesPanels) -> numpy.ndarray:
+    """The bits of the elements; types below eight bits become bytes."""
+    if panels.element == 1:
+        wide = numpy.int8 if array.dtype.name[0] == "i" else numpy.uint8
+        array = convert_array(array, numpy.dtype(wide))
+    return numpy.ascontiguousarray(array).view(number_type(panels))
 
 
 def _pack_narrow(

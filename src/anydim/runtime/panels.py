@@ -39,7 +39,8 @@ class BytesPanels:
     `width` columns make a panel; rows are panels of width 1. `flipped` bytes are offset by 128;
     `unsigned` gives their signedness after that. Their sums are multiplied by `factor`. Panels are
     padded with zeros to a multiple of `depth` 4-byte words; `spare` more such panels may be read,
-    their contents are not used.
+    their contents are not used. With an `element` of 2 bytes words hold two numbers, such as
+    bfloat16, and there are no sums.
     """
 
     width: int
@@ -53,6 +54,7 @@ class BytesPanels:
     factor: int
     depth: int = 1
     spare: int = 0
+    element: int = 1
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from math import prod
 import numpy
 
 from anydim.base.errors import ArtefactError
-from anydim.runtime.packing import pack, view_parts
+from anydim.runtime.packing import number_type, pack, view_parts
 from anydim.runtime.pages import Pages
 from anydim.runtime.panels import BytesPanels, NarrowPanels, Packing, Panels, ProductPanels
 
@@ -43,8 +43,10 @@ def repack(
         _recut(data, given, wanted, dtype, into)
         return
     plain = plain_elements(data, given, dtype)
-    if isinstance(wanted, (BytesPanels, NarrowPanels)):
+    if isinstance(wanted, NarrowPanels):
         plain = plain.view(numpy.int8)
+    elif isinstance(wanted, BytesPanels):
+        plain = plain.view(numpy.int8 if wanted.element == 1 else numpy.uint16)
     if wanted is not None and len(plain) != _count(wanted):
         raise ArtefactError("two layouts of a constant do not have the same elements")
     length = plain.nbytes if wanted is None else _bytes(wanted, plain.itemsize)
@@ -215,7 +217,7 @@ def _bytes(packing: Packing, item: int) -> int:
 def _length(packing: BytesPanels) -> int:
     """The words of a column of a panel, with its sum."""
     _, _, taps, k = _sizes(packing)
-    every, depth = taps * -(-k // 4), packing.depth
+    every, depth = taps * -(-k // (4 // packing.element)), packing.depth
     return -(-every // depth) * depth + 1 if packing.width > 1 else -(-(every + 1) // depth) * depth
 
 
@@ -228,6 +230,7 @@ def _limits(packing: Packing) -> Iterator[tuple[int, int]]:
         yield 1 + packing.offset, 1
         yield packing.depth, _DEEPEST
         yield 1 + packing.spare, _DEEPEST
+        yield (1 if packing.element in (1, 2) else 0), 1
     else:
         yield packing.depth, _DEEPEST + packing.k[0]
         yield packing.depth - packing.k[0] + 1, _DEEPEST
@@ -274,13 +277,15 @@ def _of_panels(data: numpy.ndarray, given: Panels) -> numpy.ndarray:
 
 
 def _of_bytes(data: numpy.ndarray, given: BytesPanels) -> numpy.ndarray:
-    """uint8 [groups, own, taps, k]; see `packing.py` for the layout."""
+    """uint8 or uint16 [groups, own, taps, k]; see `packing.py` for the layout."""
     (groups, own, taps, k), width, length = _sizes(given), given.width, _length(given)
-    count, words = -(-own // width), -(-k // 4)
+    each = 4 // given.element
+    count, words = -(-own // width), -(-k // each)
     every = taps * words
     whole = _reshape(data, groups * count + given.spare, length, width, 4)[: groups * count]
-    panels = whole.reshape(groups, count, length, width, 4)[:, :, :every]
-    columns = panels.transpose(0, 1, 3, 2, 4).reshape(groups, count * width, taps, words * 4)
+    numbers = whole.reshape(groups, count, length, width, 4).view(number_type(given))
+    panels = numbers[:, :, :every]
+    columns = panels.transpose(0, 1, 3, 2, 4).reshape(groups, count * width, taps, words * each)
     found = columns[:, :own, :, :k]
     return found ^ numpy.uint8(128) if given.flipped else found
 

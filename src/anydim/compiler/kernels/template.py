@@ -39,7 +39,8 @@ class Template:
     `extends`: each matching group also matches with one more statement that computes elementwise on
     the group's results, and no earlier template matches that. `widens`: matches products whose
     factors are conversions from 16-bit floats. `least_lanes`: its kernels need vectors of as many
-    lanes. `reads_codes`: its kernels read constant weights of 4 or 8 bits. `before` yields more
+    lanes. `reads_codes`: its kernels read constant weights of 4 or 8 bits. `rounds`: its kernels
+    multiply factors rounded to 16 bits. `before` yields more
     launches of a group, to run before the launch of `lower`, and the tensors that live only between
     those launches: for sizes at which the launch of `lower` does nothing. `knobs`: the options of
     schedules that a user or a search may set. `same_bits`: all versions of its kernels have the
@@ -55,6 +56,7 @@ class Template:
     widens: bool = False
     least_lanes: int = 1
     reads_codes: bool = False
+    rounds: bool = False
     before: Callable[[Group, Any, Box, Machine], Iterator[Before]] = _nothing_before
     knobs: Mapping[str, Knob] = field(default_factory=dict, compare=False)
     same_bits: bool = False

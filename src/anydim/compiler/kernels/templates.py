@@ -27,6 +27,7 @@ TEMPLATES: tuple[Template, ...] = (
     winograd.images_template(contraction.TEMPLATE),
     convolution.TEMPLATE,
     int8.TEMPLATE,
+    int8.BFLOAT16,
     weight_only_quant.TEMPLATE,
     contraction.TEMPLATE,
     window_reduction.TEMPLATE,

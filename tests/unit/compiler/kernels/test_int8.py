@@ -299,7 +299,7 @@ def product(A(3,K,3,3) a, B(K,M,N) b) -> (c) {{
 }}"""
     group = group_of(text, int8, uint8, {"k": 6})
     prepared = Prepared(group, [TEMPLATE], BOX, PICKING, frozenset("a"))
-    assert "permute" in print_kernel(prepared.launch.kernel)
+    assert ("permute" in print_kernel(prepared.launch.kernel)) == prepared.machine.permutes
     picks = [False] + [True] * (settings.target == "llvm" and this_machine().machine.permutes)
     for number, (m, n) in enumerate(((3, 3), (12, 4), (9, 5), (40, 4), (9, 8), (7, 12), (3, 21))):
         for compiled in picks:

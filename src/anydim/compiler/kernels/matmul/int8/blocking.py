@@ -7,8 +7,9 @@ from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.matmul.int8.im2col import Image
 from anydim.compiler.kernels.matmul.int8.int8_form import Int8Form, Int8Walk
-from anydim.compiler.kernels.matmul.int8.packed_layout import WORD, Layout
+from anydim.compiler.kernels.matmul.int8.packed_layout import Layout
 from anydim.compiler.kernels.matmul.int8.stride_phases import Phases
+from anydim.compiler.kernels.matmul.int8.word_types import WORD
 from anydim.compiler.kernels.matmul.panel_columns import Columns, joined_columns
 from anydim.compiler.kernels.matmul.register_tile import LINE, Tile
 from anydim.compiler.kernels.matmul.work_partition import WorkPartition, work_of

@@ -19,7 +19,8 @@ from anydim.compiler.kernels.ir import number, shuffle, variable
 from anydim.compiler.kernels.matmul.int8.int8_form import Int8Form
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import dot
 from anydim.compiler.kernels.matmul.int8.int8_packing import FLIP, PACK, BytesPack
-from anydim.compiler.kernels.matmul.int8.packed_layout import WORD, Layout
+from anydim.compiler.kernels.matmul.int8.packed_layout import Layout
+from anydim.compiler.kernels.matmul.int8.word_types import BYTES, WORD
 from anydim.lang.tree import Cast
 
 MAX_ROWS = 4
@@ -30,7 +31,8 @@ def supports_few_rows(form: Int8Form, layout: Layout) -> bool:
     """Whether columns of b are contiguous and need no sums, and rows may be few."""
     parts = form.b.parts
     return (
-        not (layout.b_packed or layout.a.has_zero or form.taps or form.columns)
+        form.word == BYTES
+        and not (layout.b_packed or layout.a.has_zero or form.taps or form.columns)
         and parts is not None
         and all(stride.constant == 1 for _, stride in parts.own[-1:])
         and (form.m.extent.constant or 0) <= MAX_ROWS

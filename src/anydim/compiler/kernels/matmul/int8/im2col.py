@@ -27,11 +27,11 @@ from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.kernels.ir import constant, least, number, register, variable
 from anydim.compiler.kernels.matmul.int8.int8_form import Int8Form
 from anydim.compiler.kernels.matmul.int8.int8_packing import PACK, BytesPack
-from anydim.compiler.kernels.matmul.int8.packed_layout import WORD
+from anydim.compiler.kernels.matmul.int8.word_types import WORD
 from anydim.compiler.kernels.matmul.lane_select import SELECT_VECTORS, select_lanes, within_vectors
 from anydim.lang.tree import Expr, Read
 from anydim.lang.tree.affine import Affine, affine, row_major_strides, to_expr
-from anydim.sizes import Size, as_size, ceil_div, maximum, product
+from anydim.sizes import Size, as_size, maximum, product
 
 _REUSED = 2  # minimum windows that read a position
 _FEW = 8  # runs of up to 1/8 of a vector are gathered
@@ -108,7 +108,7 @@ def image_of(form: Int8Form, is_packed: bool, images: str) -> Image | None:
     for line, stride in zip(lines, row_major_strides(tuple(extents))):
         steps = steps + line.scale(stride)
     moved = Read(read.tensor, tuple(indices), default=read.default)
-    return Image(moved, tuple(extents), steps, ceil_div(form.k, WORD), images)
+    return Image(moved, tuple(extents), steps, form.tap_words, images)
 
 
 def overlaps(form: Int8Form, columns: Sequence[str], lines: Sequence[Affine]) -> bool:

@@ -1,4 +1,4 @@
-"""The form of int8 products.
+"""The form of int8 products, and of products of bfloat16, which have no zero points.
 
     C[m, n] = sum over t, k of (a[m, t, k] - a_zero[m]) * (b[t, k, n] - b_zero[n])
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from anydim.base.dtypes import DType, int32
+from anydim.base.dtypes import DType, bfloat16, float32, int32
 from anydim.base.records import dataclass
 from anydim.compiler.kernels.inference import dtype_of, free_axes
 from anydim.compiler.kernels.matmul.epilogue import (
@@ -25,6 +25,7 @@ from anydim.compiler.kernels.matmul.epilogue import (
     product_of,
     streams_of,
 )
+from anydim.compiler.kernels.matmul.int8.word_types import BYTES, PAIRS, WordType
 from anydim.compiler.kernels.matmul.product_axes import (
     Parts,
     ProductAxes,
@@ -35,10 +36,21 @@ from anydim.compiler.kernels.matmul.product_axes import (
     strided_parts,
 )
 from anydim.compiler.kernels.matmul.window_geometry import InLoops, Walk, split_groups
-from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, SizeTerm, Statement
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Cast,
+    Expr,
+    Group,
+    Index,
+    Read,
+    SizeTerm,
+    Statement,
+    TensorType,
+)
 from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_strides
 from anydim.lang.tree.bounds_checks import has_checks
-from anydim.sizes import Size, as_size, product
+from anydim.sizes import Size, as_size, ceil_div, product
 
 _WINDOW_PENALTY = 0.2
 
@@ -91,6 +103,12 @@ class Int8Form(InLoops):
     taps: tuple[tuple[str, Size], ...]
     k: Size
     outputs: tuple[Output, ...]
+    word: WordType = BYTES
+
+    @property
+    def tap_words(self) -> Size:
+        """Words of a tap."""
+        return ceil_div(self.k, self.word.count)
 
     @property
     def tap_count(self) -> Size:
@@ -108,20 +126,22 @@ class Int8Form(InLoops):
         return self.around * self.m.extent * self.n.extent * self.tap_count * self.k
 
 
-def int8_form_of(group: Group, constants: frozenset[str]) -> Int8Form | None:
-    """Return the group as a sum of products of bytes; None if it is not one."""
+def int8_form_of(
+    group: Group, constants: frozenset[str], word: WordType = BYTES
+) -> Int8Form | None:
+    """Return the group as a sum of products of bytes or of bfloat16; None if it is not one."""
     found = product_of(group)
-    if found is None or group.type_of(found[0].target).dtype != int32:
+    if found is None or group.type_of(found[0].target).dtype != word.total:
         return None
     statement, parts = found
-    first, second = (_factor(part, group, statement) for part in parts)
+    first, second = (_factor(part, group, statement, word) for part in parts)
     outputs = epilogue_of(group, statement)
     if first is None or second is None or outputs is None:
         return None
     statement, first, second, outputs = _with_groups(statement, first, second, outputs)
     # Either factor may have the rows.
     for a, b in ((first, second), (second, first)):
-        form = _Reading(group, statement, a, b, constants).form(outputs)
+        form = _Reading(group, statement, a, b, constants, word).form(outputs)
         if form is not None:
             return form
     return None
@@ -151,8 +171,11 @@ def _with_groups(
     return statement, first, second, outputs
 
 
-def _factor(expr: Expr, group: Group, statement: Statement) -> Int8Factor | None:
-    """Match int32(read) or int32(read) - zero, where the read has at most eight bits."""
+def _factor(expr: Expr, group: Group, statement: Statement, word: WordType) -> Int8Factor | None:
+    """Match int32(read) or int32(read) - zero, where the read has at most eight bits.
+
+    For bfloat16, float32(bfloat16(read)) or float32(read of bfloat16).
+    """
     types = {t.name: t.type for t in (*group.inputs, *group.temporaries, *group.outputs)}
     zero: Expr | None = None
     if isinstance(expr, Apply) and expr.function == "sub":
@@ -160,19 +183,36 @@ def _factor(expr: Expr, group: Group, statement: Statement) -> Int8Factor | None
         reduced = {axis.name for axis in statement.reduced}
         if dtype_of(zero, types) != int32 or free_axes(zero) & reduced or not _plain(zero, group):
             return None
-    if not (isinstance(expr, Cast) and expr.dtype == int32 and isinstance(expr.argument, Read)):
-        return None
-    read = expr.argument
-    dtype = types[read.tensor].dtype
+    read = read_widened(expr, types) if word == PAIRS else _read_of_integers(expr, types)
     inputs = {tensor.name for tensor in group.inputs}
-    if not dtype.is_integer or dtype.bits > 8 or read.tensor not in inputs:
+    if read is None or read.tensor not in inputs:
         return None
+    dtype = types[read.tensor].dtype
     if any(has_checks(index) or reads(index) for index in read.indices):
         return None
     if read.default is not None and free_axes(read.default):
         return None
     extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
     return Int8Factor(_without_default(read, types[read.tensor].shape, extents), dtype, zero)
+
+
+def _read_of_integers(expr: Expr, types: Mapping[str, TensorType]) -> Read | None:
+    """Match int32(read) of integers of at most eight bits."""
+    if not (isinstance(expr, Cast) and expr.dtype == int32 and isinstance(expr.argument, Read)):
+        return None
+    dtype = types[expr.argument.tensor].dtype
+    return expr.argument if dtype.is_integer and dtype.bits <= 8 else None
+
+
+def read_widened(expr: Expr, types: Mapping[str, TensorType]) -> Read | None:
+    """Match float32 of a read that is bfloat16, or rounded to it from float32."""
+    if not (isinstance(expr, Cast) and expr.dtype == float32):
+        return None
+    narrow = expr.argument
+    if isinstance(narrow, Cast) and narrow.dtype == bfloat16 and isinstance(narrow.argument, Read):
+        return narrow.argument if types[narrow.argument.tensor].dtype == float32 else None
+    fits = isinstance(narrow, Read) and types[narrow.tensor].dtype == bfloat16
+    return narrow if isinstance(narrow, Read) and fits else None
 
 
 def _without_default(
@@ -224,6 +264,7 @@ class _Reading:
     a: Int8Factor
     b: Int8Factor
     constants: frozenset[str]
+    word: WordType
 
     def form(self, outputs: tuple[Output, ...]) -> Int8Form | None:
         axes = matrix_axes(self.statement, free_axes(self.a.read), free_axes(self.b.read))
@@ -266,8 +307,9 @@ class _Reading:
             for group in (axes.rows, axes.batch, axes.alone)
         )
         k = merge_axes(axes.sums, own, pinned)
+        count = self.word.count
         inner = max(
-            range(len(k)), key=lambda i: (_fill_ratio(k[i]) - self._window_penalty(k[i]), i)
+            range(len(k)), key=lambda i: (_fill_ratio(k[i], count) - self._window_penalty(k[i]), i)
         )
         return _Merged(
             outside=[*alone, *batch, *m[:-1], *n[:-1]],
@@ -313,6 +355,7 @@ class _Reading:
             taps=tuple((name, merged_extent(own)) for name, own in taps.items()),
             k=merged_extent(axes.k),
             outputs=tuple(Output(o.tensor, renamed.expr(o.value)) for o in outputs),
+            word=self.word,
         )
 
     def _column_axes(self, axes: Sequence[Axis], own: Sequence[Affine]) -> Sequence[Axis]:
@@ -363,9 +406,9 @@ class _Reading:
         return replace(moved, parts=FactorParts(*parts), start=form.constant)
 
 
-def _fill_ratio(axes: Sequence[Axis]) -> float:
-    """Share of words' bytes that axes fill, plus a bonus for length; unknown counts as long."""
+def _fill_ratio(axes: Sequence[Axis], count: int) -> float:
+    """Share of words' numbers that axes fill, plus a bonus for length; unknown counts as long."""
     extent = merged_extent(axes).constant
     if not extent:
         return 1.0 if extent is None else 0.0
-    return extent / (-(-extent // 4) * 4) + min(extent, 64) / 256
+    return extent / (-(-extent // count) * count) + min(extent, 64) / 256

@@ -31,23 +31,23 @@ from anydim.compiler.kernels.matmul.int8.im2col import ImagePack, image_of
 from anydim.compiler.kernels.matmul.int8.int8_form import Int8Factor, Int8Form
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import (
     bytes_library,
-    bytes_prefix,
     tile_function,
 )
 from anydim.compiler.kernels.matmul.int8.int8_packing import BytesPack
 from anydim.compiler.kernels.matmul.int8.packed_layout import (
     COLUMN_SUMS,
     ROW_SUMS,
-    WORD,
     Layout,
     correct_outputs,
 )
+from anydim.compiler.kernels.matmul.int8.pair_micro_kernels import pair_library
 from anydim.compiler.kernels.matmul.int8.stride_phases import (
     UNSORTED,
     Phases,
     PhasesPack,
     phases_of,
 )
+from anydim.compiler.kernels.matmul.int8.word_types import PAIRS, WORD
 from anydim.compiler.kernels.matmul.matmul_kernel import call, packed_at, roles_of
 from anydim.compiler.kernels.matmul.work_partition import RECTANGLE
 from anydim.compiler.kernels.versions import checked_version, taken_where
@@ -65,7 +65,9 @@ class Int8Writer(Blocked):
         self, group: Group, form: Int8Form, layout: Layout, schedule: Any, machine: Machine
     ) -> None:
         tile, version = schedule.tile, schedule.version
-        super().__init__(group, correct_outputs(form, layout), int32, tile, SizeParameters())
+        super().__init__(
+            group, correct_outputs(form, layout), form.word.total, tile, SizeParameters()
+        )
         self.form, self.layout, self.machine = form, layout, machine
         loop = joinable(form, layout)
         windows = form, layout.b_packed, loop.name if loop else ""
@@ -73,8 +75,12 @@ class Int8Writer(Blocked):
         self.image = phases_of(*windows, kind) or image_of(*windows)
         self.cut = cut_of(form, layout, tile, machine, self.image, version)
         self.partition = self.cut.partition
-        self.prefix = bytes_prefix(tile, layout.a_unsigned, layout.depth)
-        self.libraries = (bytes_library(tile, layout.a_unsigned, layout.depth),)
+        depth = layout.depth
+        if form.word == PAIRS:
+            library = pair_library(tile, depth)
+        else:
+            library = bytes_library(tile, layout.a_unsigned, depth)
+        self.prefix, self.libraries = library.name, (library,)
         packed = (("a", layout.a_packed), ("b", layout.b_packed))
         self.packed = {role: uint8 for role, is_packed in packed if is_packed}
         self.roles, self.buffers = roles_of(
@@ -123,7 +129,8 @@ class Int8Writer(Blocked):
 
     def _context(self, running: bool = False) -> Context:
         types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}
-        types |= {name: TensorType(int32, ()) for name in (PRODUCT, ROW_SUMS, COLUMN_SUMS)}
+        types |= {name: TensorType(int32, ()) for name in (ROW_SUMS, COLUMN_SUMS)}
+        types[PRODUCT] = TensorType(self.form.word.total, ())
         buffers = {
             **self.buffers,
             ROW_SUMS: "a" if self.layout.a_packed else "scratch",
@@ -156,14 +163,14 @@ class Int8Writer(Blocked):
             self.packing["few"] = few_rows(pack)
         loops = (*(walk.name for walk in self.form.loops), "row_sums_at", "column_sums_at")
         self.epilogue = epilogue_function(
-            self.outputs, int32, lanes, loops, self._context(running=True),
+            self.outputs, self.form.word.total, lanes, loops, self._context(running=True),
             (*self.pointers, ir.Pointer("scratch", uint8)),
         )  # fmt: skip
         return (*self.packing.values(), self.epilogue)
 
     def start(self) -> list[ir.Step]:
         few = FEW * WIDE if self.few_rows_supported else 0
-        stack = ir.Stack("sums", int32, max(few, self.tile.rows * self.tile.width))
+        stack = ir.Stack("sums", self.form.word.total, max(few, self.tile.rows * self.tile.width))
         # Loading tile shapes takes 70 ns: once per launch.
         return [stack] if self.layout.depth == 1 else [stack, *self._zeros(), ir.Tiles(True)]
 
@@ -372,8 +379,9 @@ class Int8Writer(Blocked):
         b = "b" if self.layout.b_packed else "scratch"
         sums = ir.Address("sums", constant(0))
         tile = call(
-            tile_function(self.prefix), a=ir.Address(a, a_row * WORD), c=sums, a_row=row,
-            b=ir.Address(b, variable("b_at") * WORD), words=self.sizes.value(self.layout.words),
+            tile_function(self.prefix, self.form.word), a=ir.Address(a, a_row * WORD), c=sums,
+            a_row=row, b=ir.Address(b, variable("b_at") * WORD),
+            words=self.sizes.value(self.layout.words),
         )  # fmt: skip
         return [ir.Let("rows", rows), tile, self._epilogue(constant(self.layout.width))]
 

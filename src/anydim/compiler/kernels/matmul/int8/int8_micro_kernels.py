@@ -11,6 +11,7 @@ On machines with tile registers (`ir.Tiles`) the kernel uses up to 2 x 2 of them
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -21,6 +22,7 @@ from anydim.compiler.kernels.codegen.writer import Writer
 from anydim.compiler.kernels.ir import constant, iota, number, select, splat, variable
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.matmul.accumulators import Accumulators
+from anydim.compiler.kernels.matmul.int8.word_types import BYTES, WordType
 from anydim.compiler.kernels.matmul.matmul_kernel import call
 from anydim.compiler.kernels.matmul.register_tile import Tile
 
@@ -29,7 +31,7 @@ NARROW = 2  # divisor of a register's lanes for the narrow variant, `vectors` 0,
 # Few columns: 1.5 to 2.2 -> 0.7 to 1.4.
 MAX_ALONG, MIN_ALONG = 2, 32  # maximum columns and minimum words for sums along the words
 FEW_ROWS = 4  # with tile registers: up to this many rows are faster with vectors
-_MICRO_SCALARS = ("words", "a_row")
+MICRO_SCALARS = ("words", "a_row")
 
 
 def dot(unsigned: ir.Value, signed: ir.Value, total: ir.Value) -> ir.Value:
@@ -44,9 +46,10 @@ def bytes_prefix(tile: Tile, a_unsigned: bool, depth: int) -> str:
     return f"bytes_{sign}_{tile.rows}x{tile.vectors}x{tile.lanes}{by}_{tile.unroll}"
 
 
-def tiles_of_words(machine: Machine) -> Tile | None:
+def tiles_of_words(machine: Machine, word: WordType = BYTES) -> Tile | None:
     """Return the tile of a machine with tile registers: four of them hold sums; else None."""
-    return Tile(MAX_TILES * ir.TILE, MAX_TILES, 2, ir.TILE) if machine.tiles else None
+    has_tiles = machine.tiles if word == BYTES else machine.pair_tiles
+    return Tile(MAX_TILES * ir.TILE, MAX_TILES, 2, ir.TILE) if has_tiles else None
 
 
 @lru_cache(maxsize=16)
@@ -69,7 +72,8 @@ def _functions(tile: Tile, a_unsigned: bool, depth: int, prefix: str) -> tuple[i
     whole = [(rows, vectors) for rows in range(depth, tile.rows + 1, depth) for vectors in columns]
     if depth > 1:
         shapes += whole
-        kernels += [_tiles(tile, rows, vectors, a_unsigned, prefix) for rows, vectors in whole]
+        dots = partial(ir.TileDots, unsigned=a_unsigned)
+        kernels += [tile_kernel(tile, rows, vectors, prefix, dots) for rows, vectors in whole]
     cases = tuple(
         (rows * (tile.vectors + 1) + vectors, (call(kernel),))
         for (rows, vectors), kernel in zip(shapes, kernels)
@@ -89,13 +93,16 @@ def _functions(tile: Tile, a_unsigned: bool, depth: int, prefix: str) -> tuple[i
     return (*kernels, replace(tile_function(prefix), body=body, public=True))
 
 
-def tile_function(prefix: str) -> ir.Function:
+def tile_function(prefix: str, word: WordType = BYTES) -> ir.Function:
     """Return the declaration of the function for a tile of any size, for its callers."""
-    return _function(f"{prefix}_tile", (), *_MICRO_SCALARS, "rows", "columns")
+    return micro_function(f"{prefix}_tile", (), *MICRO_SCALARS, "rows", "columns", word=word)
 
 
-def _function(name: str, body: tuple[ir.Step, ...], *scalars: str) -> ir.Function:
-    pointers = (ir.Pointer(each, int32) for each in "abc")
+def micro_function(
+    name: str, body: tuple[ir.Step, ...], *scalars: str, word: WordType = BYTES
+) -> ir.Function:
+    """Return a function of words of a and b, and of sums c."""
+    pointers = (ir.Pointer(each, word.total) for each in "abc")
     return ir.Function(name, (*pointers, *(ir.Scalar(each) for each in scalars)), body)
 
 
@@ -105,7 +112,10 @@ def _sets(rows: int, vectors: int) -> int:
     return 4 if accumulators <= 3 else 2 if accumulators <= 6 else 1
 
 
-def _tiles(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -> ir.Function:
+def tile_kernel(
+    tile: Tile, rows: int, vectors: int, prefix: str,
+    dots: Callable[[int, int, int], ir.Step], word: WordType = BYTES,
+) -> ir.Function:  # fmt: skip
     """Return a kernel with sums in tile registers 0 to 3, a in 4 and 5, and b in 6 and 7."""
     a_tiles, b_tiles = range(rows // ir.TILE), range(vectors)
     a_row, width = variable("a_row"), constant(tile.width)
@@ -113,13 +123,13 @@ def _tiles(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
     def memory(number: int, buffer: str, *at: ir.Value, row: ir.Value) -> ir.TileMemory:
         return ir.TileMemory(number, buffer, index_sum(*at), row, buffer == "c")
 
-    word = variable("word")
+    at = variable("word")
     steps: list[ir.Step] = [
-        memory(6 + j, "b", word * width, constant(j * ir.TILE), row=width) for j in b_tiles
+        memory(6 + j, "b", at * width, constant(j * ir.TILE), row=width) for j in b_tiles
     ]
     for i in a_tiles:
-        steps.append(memory(4 + i, "a", a_row * (i * ir.TILE), word, row=a_row))
-        steps += [ir.TileDots(2 * i + j, 4 + i, 6 + j, a_unsigned) for j in b_tiles]
+        steps.append(memory(4 + i, "a", a_row * (i * ir.TILE), at, row=a_row))
+        steps += [dots(2 * i + j, 4 + i, 6 + j) for j in b_tiles]
     indices = [(i, j) for i in a_tiles for j in b_tiles]
     ends = {(i, j): constant(i * ir.TILE * tile.width + j * ir.TILE) for i, j in indices}
     body: tuple[ir.Step, ...] = (
@@ -127,14 +137,14 @@ def _tiles(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
         loop("word", 0, variable("words"), ir.TILE, *steps),
         *(memory(2 * i + j, "c", ends[i, j], row=width) for i, j in indices),
     )
-    return _function(f"{prefix}_{rows}x{vectors}", body, *_MICRO_SCALARS)
+    return micro_function(f"{prefix}_{rows}x{vectors}", body, *MICRO_SCALARS, word=word)
 
 
 def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -> ir.Function:
     code, lanes = Writer(), tile.lanes if vectors else tile.lanes // NARROW
     parts, name = range(_sets(rows, vectors)), f"{prefix}_{rows}x{vectors}"
     vectors, vector = max(vectors, 1), ir.Type(int32, lanes)
-    words, a_row = map(variable, _MICRO_SCALARS)
+    words, a_row = map(variable, MICRO_SCALARS)
     sets = [Accumulators(code, vector, rows, vectors, f"c{part}_") for part in parts]
 
     def multiply_add(a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
@@ -159,7 +169,7 @@ def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
             sums[index] = sums[index] + other[index]
     for i, j in sums.indices:
         code.emit(ir.Store("c", constant(i * tile.width + j * lanes), sums[i, j]))
-    return _function(name, code.written, *_MICRO_SCALARS)
+    return micro_function(name, code.written, *MICRO_SCALARS)
 
 
 def _along(tile: Tile, a_unsigned: bool, prefix: str) -> ir.Function:
@@ -180,4 +190,4 @@ def _along(tile: Tile, a_unsigned: bool, prefix: str) -> ir.Function:
         code.sweep(0, words, lanes, step)
         for i, total in enumerate(sums):
             code.emit(ir.Store("c", j + i * width, total().reduce_lanes("add")))
-    return _function(f"{prefix}_along", code.written, *_MICRO_SCALARS, "columns")
+    return micro_function(f"{prefix}_along", code.written, *MICRO_SCALARS, "columns")

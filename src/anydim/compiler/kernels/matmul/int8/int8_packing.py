@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from anydim.base.dtypes import int32, uint8
+from anydim.base.dtypes import int32, uint8, uint16
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import quotient
@@ -27,9 +27,9 @@ from anydim.compiler.kernels.ir import (
 )
 from anydim.compiler.kernels.matmul.int8.int8_form import Int8Factor, Int8Form
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import dot
-from anydim.compiler.kernels.matmul.int8.packed_layout import WORD, Layout, OperandSign
+from anydim.compiler.kernels.matmul.int8.packed_layout import Layout, OperandSign
+from anydim.compiler.kernels.matmul.int8.word_types import BYTES, WORD, WordType
 from anydim.lang.tree import Apply, Cast, Expr, Literal
-from anydim.sizes import Size, ceil_div
 
 FLIP = 0x80808080
 _ONES = 0x01010101
@@ -60,6 +60,7 @@ class BytesPack:
         self.sizes, self.code = context.sizes, Writer(_PREFIX)
         self.tap_at: dict[str, ir.Value] = {}  # indices of the loops over taps
         self.sum = ir.Get(ir.Type(int32, lanes), "sum")
+        self.word = form.word
 
     def function(self, name: str, *own: ir.Pointer, more: Sequence[str] = ()) -> ir.Function:
         """Return a function with the code written so far, with `more` scalars."""
@@ -98,10 +99,6 @@ class BytesPack:
             with self.hoisting(inner):
                 self.taps(inner, make, depth + 1, tap * count + at)
 
-    def _words(self) -> Size:
-        """Return the words of a tap."""
-        return ceil_div(self.form.k, WORD)
-
     # ---- rows of a -----------------------------------------------------------------------------
 
     def rows(self) -> ir.Function:
@@ -109,29 +106,39 @@ class BytesPack:
         code, root = self.code, self.root()
         with self.hoisting(root), code.range(0, PACK.count) as i:
             row = root.inner({"m": PACK.first + i})
-            at = code.let(i * self.sizes.value(self.layout.row * WORD))
+            at = code.let(i * self.sizes.value(self.layout.row * self.word.count))
             with self.hoisting(row):
                 self.taps(row, lambda level, tap: self._bytes(level, at, tap))
             if self.layout.b.has_zero:
                 self._row_sums(at)
+            elif self.layout.depth > 1 and self.word != BYTES:
+                self._row_padding(i)
         return self.function("rows")
 
     def _bytes(self, level: ScalarLowering, row_at: ir.Value, tap: ir.Value) -> None:
-        """Write the bytes of one tap of a row."""
+        """Write the numbers of one tap of a row."""
         parts = self.form.a.parts
         contiguous = parts is not None and all(stride.constant == 1 for _, stride in parts.k[-1:])
-        lanes = self.lanes * WORD if contiguous else self.lanes
-        byte = _byte(self.form.a, self.layout.a)
-        start = row_at + tap * (self.sizes.value(self._words()) * WORD)
+        count, element = self.word.count, self.word.element
+        lanes = self.lanes * count if contiguous else self.lanes
+        byte = _element(self.form.a, self.layout.a, self.word)
+        start = row_at + tap * (self.sizes.value(self.form.tap_words) * count)
 
         def store(at: ir.Value, mask: ir.Value | None) -> None:
             own = level.inner({"k": at}, lane="k", lanes=lanes, mask=mask)
-            value = own.value(byte, uint8)
+            value = own.value(byte, element)
             if mask is not None:
                 value = select(mask, own.name(value), 0)
             self.code.take([*own.steps, ir.Store("dst", start + at, value)])
 
         self.code.sweep(constant(0), self.sizes.value(self.form.k), lanes, store)
+
+    def _row_padding(self, row: ir.Value) -> None:
+        """Zero the words after a row: tiles multiply them by zeros, and NaN times zero is NaN."""
+        whole = self.code.let(row * self.sizes.value(self.layout.row))
+        start, stop = (self.sizes.value(size) for size in (self.layout.words, self.layout.row))
+        with self.code.range(start, stop) as word:
+            self.code.emit(ir.Store("dst", whole + word, number(int32, 0)))
 
     def _row_sums(self, row_at: ir.Value) -> None:
         """Store the sum of a row's bytes after its words."""
@@ -192,7 +199,7 @@ class BytesPack:
         """Write all words of one vector of columns, and their sums, at column `at` of the panel."""
 
         def tap(level: ScalarLowering, number_: ir.Value) -> None:
-            first = number_ * self.sizes.value(self._words())
+            first = number_ * self.sizes.value(self.form.tap_words)
             self.words(level, self.form.b.read, lambda group, word: self.store_word(
                 word, first + group, at, mask
             ))  # fmt: skip
@@ -209,12 +216,12 @@ class BytesPack:
         self.groups(lambda group, count: store(group, self._word(level, read, group, count)))
 
     def groups(self, make: Callable[[ir.Value, int], None]) -> None:
-        """Emit `make` for each word along k, with its number and its count of bytes."""
-        k, known = self.sizes.value(self.form.k), self.form.k.constant
-        whole = quotient(k, WORD)
+        """Emit `make` for each word along k, with its number and its count of elements."""
+        k, known, each = self.sizes.value(self.form.k), self.form.k.constant, self.word.count
+        whole = quotient(k, each)
         with self.code.range(0, whole) as group:
-            make(group, WORD)
-        rests = range(1, WORD) if known is None else [known % WORD] if known % WORD else []
+            make(group, each)
+        rests = range(1, each) if known is None else [known % each] if known % each else []
         cases, around = [], self.code
         for count in rests:
             self.code = Writer(f"{_PREFIX}{count}_")
@@ -222,7 +229,7 @@ class BytesPack:
             cases.append((count, self.code.written))
         self.code = around
         if cases:
-            around.emit(ir.Switch(k - whole * WORD, tuple(cases)))
+            around.emit(ir.Switch(k - whole * each, tuple(cases)))
 
     def column_sums(self, at: ir.Value, mask: ir.Value | None) -> None:
         """Store the sums of a vector of columns after their words."""
@@ -231,21 +238,30 @@ class BytesPack:
             total = self.sum * self.layout.a.factor
             self.code.emit(ir.Store("dst", end, total, mask))
 
-    def _word(self, level: ScalarLowering, read: Expr, group: ir.Value, bytes_: int) -> ir.Value:
-        """Return a word per lane, of `bytes_` k-steps; the other bytes are 0."""
+    def _word(self, level: ScalarLowering, read: Expr, group: ir.Value, count: int) -> ir.Value:
+        """Return a word per lane, of `count` k-steps; its other elements are 0."""
         word: ir.Value | None = None
-        for byte in range(bytes_):
-            at = level.inner({"k": group * WORD + byte})
-            value = at.value(Cast(int32, Cast(uint8, read)), int32).spread(self.lanes)
-            word = value if word is None else word | value << 8 * byte
+        element = self.word.element
+        for number_ in range(count):
+            at = level.inner({"k": group * self.word.count + number_})
+            value = self._bits(at, read).spread(self.lanes)
+            word = value if word is None else word | value << element.bits * number_
             self.code.take(at.steps)
         assert word is not None
-        return word ^ (FLIP & ((1 << 8 * bytes_) - 1)) if self.layout.b.flipped else word
+        return word ^ (FLIP & ((1 << 8 * count) - 1)) if self.layout.b.flipped else word
+
+    def _bits(self, level: ScalarLowering, read: Expr) -> ir.Value:
+        """Return an element as the low bits of an int32."""
+        element = self.word.element
+        if element == uint8:
+            return level.value(Cast(int32, Cast(uint8, read)), int32)
+        return level.name(level.value(Cast(element, read), element)).bits(uint16).as_(int32)
 
     def outside(self, level: ScalarLowering) -> list[ir.Value]:
         """Return words of 1, 2, ... k-steps of the padding value of b."""
         read = self.form.b.read.default or Literal(0, self.form.b.dtype)
-        return [self._word(level, read, _FIRST, count) for count in range(1, WORD + 1)]
+        counts = range(1, self.word.count + 1)
+        return [self._word(level, read, _FIRST, count) for count in counts]
 
     def store_word(
         self, word: ir.Value, row: ir.Value, column: ir.Value, mask: ir.Value | None
@@ -271,7 +287,7 @@ class BytesPack:
         self.code.sweep(constant(0), extent, self.lanes, vector)
 
 
-def _byte(factor: Int8Factor, sign: OperandSign) -> Expr:
-    """Return the expression of the bytes stored for a factor."""
-    value: Expr = Cast(uint8, factor.read)
+def _element(factor: Int8Factor, sign: OperandSign, word: WordType) -> Expr:
+    """Return the expression of the numbers stored for a factor."""
+    value: Expr = Cast(word.element, factor.read)
     return Apply("bit_xor", (value, Literal(128, uint8))) if sign.flipped else value

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anydim.base.dtypes import int32
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.knobs import VERSIONS
@@ -23,6 +22,7 @@ from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import (
     tiles_of_words,
 )
 from anydim.compiler.kernels.matmul.int8.packed_layout import Layout, OperandSign, layout_of
+from anydim.compiler.kernels.matmul.int8.word_types import BYTES, PAIRS
 from anydim.compiler.kernels.matmul.register_tile import TILE_KNOBS, TileSchedule, tile_of
 from anydim.compiler.kernels.schedule import any_version
 from anydim.compiler.kernels.template import Task, form_template
@@ -47,15 +47,27 @@ class Int8Product(TileSchedule):
         return self.depth if whole and fits else 1
 
 
+@dataclass(frozen=True)
+class Bfloat16Product(Int8Product):
+    """Schedule of a product of bfloat16: tile registers have one shape, as vectors sum in another
+    order."""
+
+
 def _propose(form: Int8Form, task: Task) -> Int8Product:
     rows = form.m.extent.constant
-    wide = None if rows is not None and rows <= FEW_ROWS else tiles_of_words(task.machine)
-    tile = wide or tile_of(task.machine, int32)
+    few = form.word == BYTES and rows is not None and rows <= FEW_ROWS
+    wide = None if few else tiles_of_words(task.machine, form.word)
+    tile = wide or tile_of(task.machine, form.word.total)
     vectors = tile.vectors
     if form.n.extent.constant is not None:  # panels of even width
         needed = -(-max(form.n.extent.constant, 1) // tile.lanes)
         vectors = -(-needed // -(-needed // tile.vectors))
     return Int8Product(tile.rows, vectors, tile.lanes, 2, ir.TILE if wide else 1)
+
+
+def _propose_pairs(form: Int8Form, task: Task) -> Bfloat16Product:
+    found = _propose(form, task)
+    return Bfloat16Product(*found.tile.options, found.depth)
 
 
 def _lower(form: Int8Form, schedule: Int8Product, task: Task) -> Launch:
@@ -69,6 +81,22 @@ def _lower(form: Int8Form, schedule: Int8Product, task: Task) -> Launch:
     return writer.launch(used, packings, form.work, _reason(form, layout))
 
 
+def _lower_pairs(form: Int8Form, schedule: Bfloat16Product, task: Task) -> Launch:
+    """Lower with the only shape of tile registers: vectors would sum in another order."""
+    tiles = task.machine.pair_tiles
+    return _lower(form, _propose_pairs(form, task) if tiles else schedule, task)
+
+
+def _pairs_of(task: Task) -> Int8Form | None:
+    """Return a matrix product of bfloat16, on a machine with instructions for them."""
+    if not (task.machine.pairs or task.machine.pair_tiles):
+        return None
+    form = int8_form_of(task.group, task.constants, PAIRS)
+    if form is None or form.taps or form.a.parts is None or form.b.parts is None:
+        return None
+    return form
+
+
 TEMPLATE = form_template(
     "int8", Int8Product, lambda task: int8_form_of(task.group, task.constants), _propose, _lower,
     least_lanes=64, same_bits=True,
@@ -78,6 +106,10 @@ TEMPLATE = form_template(
         "vectors": TILE_KNOBS["vectors"].with_tries(everywhere=(1, 2, 3, 4)),
         "version": VERSIONS,
     },
+)  # fmt: skip
+BFLOAT16 = form_template(
+    "bfloat16", Bfloat16Product, _pairs_of, _propose_pairs, _lower_pairs, least_lanes=64,
+    same_bits=True, rounds=True, knobs={**TILE_KNOBS, "version": VERSIONS},
 )  # fmt: skip
 
 
@@ -94,7 +126,10 @@ def _panels(
     start, by = known_number(factor.start), (layout.b if width == 1 else layout.a).factor
     depth = layout.depth
     spare = depth - 1 if width == 1 else 0  # padding rows, so that tiles read full rows
-    return BytesPanels(width, batch, own, taps, k, start, sign.flipped, unsigned, by, depth, spare)
+    return BytesPanels(
+        width, batch, own, taps, k, start, sign.flipped, unsigned, by, depth, spare,
+        layout.word.element.bytes,
+    )  # fmt: skip
 
 
 def _reason(form: Int8Form, layout: Layout) -> str:
@@ -102,4 +137,7 @@ def _reason(form: Int8Form, layout: Layout) -> str:
     packed = [name for name, is_packed in
               (("rows", layout.a_packed), ("columns", layout.b_packed)) if is_packed]  # fmt: skip
     where = f"constant {packed[0]} packed at load time" if packed else "both factors packed on use"
-    return f"an int8 product with int32 sums, {epilogue}; {where}"
+    product = "an int8 product with int32 sums"
+    if form.word == PAIRS:
+        product = "a product of factors rounded to bfloat16 with float32 sums"
+    return f"{product}, {epilogue}; {where}"

@@ -1,8 +1,8 @@
 """Layout of the packed bytes of an int8 product, and their signs.
 
-Bytes along k are stored in words of four; a tap is padded with zeros to whole words. A row of a is
-its words and their sum; a panel of b has one word per column for each word index, then the columns'
-sums:
+Bytes along k are stored in words of four (bfloat16: of two, without sums); a tap is padded with
+zeros to whole words. A row of a is its words and their sum; a panel of b has one word per column
+for each word index, then the columns' sums:
 
     a   [row][tap][word]           + one int32 a row
     b   [panel][tap][word][column] + one int32 a column
@@ -24,11 +24,11 @@ from anydim.base.records import dataclass
 from anydim.compiler.kernels.launch import are_known
 from anydim.compiler.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.compiler.kernels.matmul.int8.int8_form import Int8Factor, Int8Form
+from anydim.compiler.kernels.matmul.int8.word_types import WordType
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import rewrite
-from anydim.sizes import Size, align_up, ceil_div
+from anydim.sizes import Size, align_up
 
-WORD = 4  # bytes that are multiplied and added at once
 ROW_SUMS, COLUMN_SUMS = "sums of rows", "sums of columns"
 
 
@@ -54,7 +54,7 @@ class OperandSign:
 class Layout:
     """`words` of a row (without its sum), columns of a panel, and both operands.
 
-    A product takes `depth` words at once.
+    A product takes `depth` words of a type at once.
     """
 
     a: OperandSign
@@ -65,6 +65,7 @@ class Layout:
     a_packed: bool
     b_packed: bool
     depth: int
+    word: WordType
 
     @property
     def row(self) -> Size:
@@ -87,29 +88,34 @@ def layout_of(form: Int8Form, width: int, depth: int, constants: frozenset[str])
 
     A constant with strides is packed at load time.
     """
-    a_packed, b_packed = (_is_packed(sign, constants) for sign in (form.a, form.b))
+    a_packed, b_packed = (_is_packed(each, form.word, constants) for each in (form.a, form.b))
     a_unsigned = not a_packed or b_packed
     return Layout(
         a=_sign_of(form.a, a_unsigned),
         b=_sign_of(form.b, not a_unsigned),
         a_unsigned=a_unsigned,
-        words=form.tap_count * ceil_div(form.k, WORD),
+        words=form.tap_count * form.tap_words,
         width=width,
         a_packed=a_packed,
         b_packed=b_packed,
         depth=depth,
+        word=form.word,
     )
 
 
-def _is_packed(factor: Int8Factor, constants: frozenset[str]) -> bool:
+def _is_packed(factor: Int8Factor, word: WordType, constants: frozenset[str]) -> bool:
     if factor.read.tensor not in constants or factor.parts is None:
         return False
+    if factor.dtype.is_float and factor.dtype != word.element:
+        return False  # packing moves numbers, it does not round them
     return factor.start.constant is not None and are_known(*factor.parts.all)
 
 
 def _sign_of(factor: Int8Factor, unsigned: bool) -> OperandSign:
     """Return a factor's sign: types that fit both signs (none negative, or up to 127) are kept."""
     shift = 0
+    if factor.dtype.is_float:
+        return OperandSign(False, Literal(0, int32))
     if unsigned and factor.dtype.kind == "int":
         shift = 128
     elif not unsigned and factor.dtype.range[1] > 127:

@@ -25,7 +25,7 @@ from anydim.compiler.kernels.ir import constant, convert, number, register, sele
 from anydim.compiler.kernels.matmul.int8.im2col import axis_name, columns_of, overlaps
 from anydim.compiler.kernels.matmul.int8.int8_form import Int8Form
 from anydim.compiler.kernels.matmul.int8.int8_packing import PACK, BytesPack
-from anydim.compiler.kernels.matmul.int8.packed_layout import WORD
+from anydim.compiler.kernels.matmul.int8.word_types import WORD
 from anydim.lang.tree import Expr, Index, Read, TensorType
 from anydim.lang.tree.affine import Affine, address, affine, row_major_strides, to_expr
 from anydim.sizes import Size, as_size, ceil_div, product
@@ -142,7 +142,7 @@ def phases_of(form: Int8Form, is_packed: bool, images: str, kind: TensorType) ->
     ]
     if len(dimensions) < len(columns) or not overlaps(form, [name for name, _ in columns], lines):
         return None
-    moved, words = Read(read.tensor, tuple(indices)), ceil_div(form.k, WORD)
+    moved, words = Read(read.tensor, tuple(indices)), form.tap_words
     flat = _flat(moved, shape, kind)
     return Phases(moved, flat, tuple(shape), tuple(dimensions), words, images, form.n.extent)
 
