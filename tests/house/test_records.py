@@ -21,7 +21,8 @@ from anydim.compiler.variants.strategies import (
 )
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "src" / "anydim"
-NAMES = {*TARGETS, *(t.name for t in TEMPLATES), *(p.name for p in PASSES)} - {"int8"}  # a type
+NAMES = {*TARGETS, *(t.name for t in TEMPLATES), *(p.name for p in PASSES)}
+NAMES -= {"int8", "bfloat16"}  # types
 KINDS = {kind.__name__ for kind in (Adaptive, Buckets, Exact, Pad, Where)}
 
 

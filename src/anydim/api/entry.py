@@ -107,8 +107,9 @@ def compile(
         operators: Definitions of operators of an ONNX model: the path of a `.tc` file with a line
             `# domain: my.ops`, a list of paths, or a mapping, `{"my.ops": "mine.tc"}`.
         precision: `"exact"`: correctly rounded division; `"fast"`: division by multiplication with
-            reciprocals; `"tf32"`: fast, and devices may round factors of float32 products
-            (docs/numerics.md). None: as in `schedules`, else exact.
+            reciprocals; `"tf32"`: fast, and devices may round factors of float32 products;
+            `"bfloat16"`: fast, and processors with such instructions round factors of products
+            with constants (docs/numerics.md). None: as in `schedules`, else exact.
         target: `"llvm"`, or `"c"` through a C compiler. None: the setting `target`.
         arenas: Most concurrent calls, each with its own arena. None: no limit.
         wait: Seconds that a further call waits for an arena. None: no limit.

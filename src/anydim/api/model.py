@@ -266,6 +266,7 @@ class Model(Fitted, CallableProgram):
             The verdict, the oracle, the number of sizes, and the differences.
         """
         from anydim.compiler.checking.choice import oracles_for
+        from anydim.compiler.checking.compare import FACTOR, ROUNDED_FACTOR
         from anydim.compiler.checking.run import Subject, check
         from anydim.runtime.program.inputs import known_ranges
 
@@ -294,7 +295,8 @@ class Model(Fitted, CallableProgram):
         dtypes = {spec.name: spec.dtype.name for spec in self.program.signature.outputs}
         oracles = oracles_for(origin, exact, dtypes, against)
         plain = self._compiled.plain
-        subject = Subject(self.program, self.executable, exact, plain, ranges, tame)
+        factor = ROUNDED_FACTOR if self._compiled.rounded else FACTOR
+        subject = Subject(self.program, self.executable, exact, plain, ranges, tame, factor)
         return check(subject, oracles, samples, seed, progress, seconds)
 
     def _limits(self, threads: int, done: Sequence[Done]) -> Limits:

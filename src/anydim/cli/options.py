@@ -205,7 +205,9 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
         "--precision", metavar="WORD",
         help="exact (the default): divisions are rounded correctly. fast: divisions by constants "
         "and by values that a row shares multiply by reciprocals. tf32: like fast, and devices "
-        "may round the factors of float32 products to 11 bits.",
+        "may round the factors of float32 products to 11 bits. bfloat16: like fast, and "
+        "processors with such instructions round the factors of products with constants to 8 "
+        "bits; sums are float32.",
     ),
     click.option(
         "--strategies", type=NamedType("--strategies", "'layer*/attn=exact()'"), multiple=True,

@@ -45,10 +45,17 @@ from anydim.compiler.passes.link import Link, Linked
 from anydim.compiler.passes.loop_nodes import Recur
 from anydim.compiler.passes.lower import Lower
 from anydim.compiler.passes.opaque_launches import Opaque, add_guards
-from anydim.compiler.passes.options import PLAIN, KernelOptions, given_options, known_precision
+from anydim.compiler.passes.options import (
+    BFLOAT16,
+    PLAIN,
+    KernelOptions,
+    given_options,
+    known_precision,
+)
 from anydim.compiler.passes.pad import Pad, known_pads
 from anydim.compiler.passes.program_form import PLAIN_FORM, Form
 from anydim.compiler.passes.results import Results
+from anydim.compiler.passes.round_factors import RoundFactors
 from anydim.compiler.passes.scales import Scales
 from anydim.compiler.passes.schedule import Alias, Schedule, Scheduled, unmet
 from anydim.compiler.passes.segment import Cut, Part, Segment, cut_text, devices_of, straight
@@ -186,6 +193,11 @@ PASSES: tuple[Pass, ...] = (
         lambda m, t, o: Pieces(),
     ),
     Pass(
+        "round_factors", "before fuse, which adds epilogues; after passes that look for products",
+        "products with constants have factors of bfloat16, with that precision",
+        lambda m, t, o: RoundFactors(o.precision, m, t),
+    ),
+    Pass(
         "fuse", "after all passes that change statements: it needs their final form",
         "each node is a group that one kernel template matches",
         lambda m, t, o: Fuse(m, t) if o.fuse else Unchanged(),
@@ -212,7 +224,8 @@ class Compiled:
     """The result of a compilation: native code, the program, and reference evaluators.
 
     `again` compiles the program for another target and number of threads. `reference` evaluates
-    the graph in float64, `plain` in its own types.
+    the graph in float64, `plain` in its own types, whose products have factors of bfloat16 if
+    they are `rounded`.
     """
 
     executable: Executable[Any]
@@ -224,6 +237,7 @@ class Compiled:
     again: Callable[..., Lowered]
     plain: Callable[[Mapping[str, Any]], dict[str, Any]]
     graph: Graph
+    rounded: bool = False
 
     def tell(self) -> None:
         """Log a summary."""
@@ -304,9 +318,11 @@ def run_pipeline(
             elsewhere = _On(other, on.devices, taken)
             return _lowered(graph, elsewhere, options, cores, quiet, lambda kernel: None, Store())
 
+    rounded = options.precision == BFLOAT16
     return Compiled(
         built.executable, lowered.made.program, _reference(plain, float64), report,
-        partial(index_ranges, plain), plain.lists, again, _reference(plain), plain,
+        partial(index_ranges, plain), plain.lists, again,
+        _rounded_reference(plain) if rounded else _reference(plain), plain, rounded,
     )  # fmt: skip
 
 
@@ -516,3 +532,13 @@ def _reference(
     """
     plain = graph.replace(lists={})
     return lambda inputs: evaluate(plain, inputs, precision=precision)
+
+
+def _rounded_reference(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """`_reference` with factors rounded to bfloat16."""
+
+    def run(inputs: Mapping[str, Any]) -> dict[str, Any]:
+        module = import_module("anydim.compiler.graph.round_products")
+        return _reference(module.round_products(graph))(inputs)
+
+    return run

@@ -23,6 +23,7 @@ TOLERANCES = {"float16": 2e-2, "bfloat16": 6e-2, "float32": 1e-3, "float64": 1e-
 """Limits if the error of numpy is unknown."""
 FEW_UNITS = 64  # in the last place: an error that is always permitted
 FACTOR = 64  # permitted multiple of numpy's error
+ROUNDED_FACTOR = 4  # likewise with all factors rounded to bfloat16: the same roundings, or fewer
 _PERTURBED = 7  # perturbed inputs at which numpy's error is measured
 _MANTISSA = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 
@@ -90,9 +91,10 @@ class Difference:
 
 
 def judged(
-    spec: TensorSpec, result: numpy.ndarray, wanted: Answer, noise: Callable[[], Noise]
-) -> Difference:
-    """Compare a result with an answer."""
+    spec: TensorSpec, result: numpy.ndarray, wanted: Answer, noise: Callable[[], Noise],
+    factor: int = FACTOR,
+) -> Difference:  # fmt: skip
+    """Compare a result with an answer; up to `factor` times numpy's error is permitted."""
     if result.dtype.name != wanted.dtype:
         text = f"the element type is {result.dtype}, expected {wanted.dtype}"
         return Difference(numpy.inf, text)
@@ -100,7 +102,7 @@ def judged(
         expected, got = list(wanted.values.shape), list(result.shape)
         return Difference(numpy.inf, f"the shape is {got}, expected {expected}")
     if not spec.dtype.is_float:
-        return _counted(spec, result, wanted.values, noise)
+        return _counted(spec, result, wanted.values, noise, factor)
     error = largest_error(spec.dtype, result, wanted.values)
     few = FEW_UNITS * unit(spec.dtype)
     if error <= few:
@@ -109,14 +111,15 @@ def judged(
     if plain is None:
         limit = TOLERANCES.get(spec.dtype.name, few)
         return Difference(error, f"error {error:.3g} above {limit:g}" if error > limit else "")
-    limit = max(FACTOR * plain, few)
+    limit = max(factor * plain, few)
     text = f"error {error:.3g}, and numpy's in the same types is {plain:.3g}"
     return Difference(error, "" if error <= limit else text, plain)
 
 
 def _counted(
-    spec: TensorSpec, result: numpy.ndarray, wanted: numpy.ndarray, noise: Callable[[], Noise]
-) -> Difference:
+    spec: TensorSpec, result: numpy.ndarray, wanted: numpy.ndarray, noise: Callable[[], Noise],
+    factor: int,
+) -> Difference:  # fmt: skip
     """Compare integers and bools: equal, up to the count that rounding changes."""
     differs = numpy.asarray(result != wanted)
     wrong = int(numpy.count_nonzero(differs))
@@ -126,7 +129,7 @@ def _counted(
     at = [int(index) for index in numpy.argwhere(differs)[0]]
     text = f"{wrong} of {differs.size} elements differ"
     shown = f"{text}, at {at} {result[tuple(at)]}, expected {wanted[tuple(at)]}"
-    fine = moved is not None and wrong <= FACTOR * moved
+    fine = moved is not None and wrong <= factor * moved
     return Difference(1.0, "" if fine else shown, None if moved is None else float(moved > 0))
 
 
@@ -146,10 +149,10 @@ def largest_error(dtype: DType, result: numpy.ndarray, expected: numpy.ndarray) 
     return float(error.max(initial=0.0))
 
 
-def tolerance_text(dtypes: Mapping[str, str]) -> str:
+def tolerance_text(dtypes: Mapping[str, str], factor: int = FACTOR) -> str:
     """The permitted errors, by element type, as text."""
     kinds = [DTYPES[name] for name in dict.fromkeys(dtypes.values())]
     floats = [f"{kind.name} {FEW_UNITS * unit(kind):.1e}" for kind in kinds if kind.is_float]
     equal = "" if len(floats) == len(kinds) else "integers and bools equal"
-    wide = f"{', '.join(floats)}, or {FACTOR} times numpy's own error" if floats else ""
+    wide = f"{', '.join(floats)}, or {factor} times numpy's own error" if floats else ""
     return "; ".join(filter(None, (wide, equal)))

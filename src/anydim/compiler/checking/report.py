@@ -9,7 +9,7 @@ from dataclasses import field
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Table
 from anydim.base.text import count_of
-from anydim.compiler.checking.compare import tolerance_text
+from anydim.compiler.checking.compare import FACTOR, tolerance_text
 
 _COLUMNS = 100
 _MAX_SHOWN = 10
@@ -38,7 +38,7 @@ class CheckReport:
     result had 0 elements, and `constant` results had one value everywhere. `rejected` calls were
     rejected by both, `unanswered` by the oracle only. `disputes` are differences where another
     oracle agrees with the program. `plain_error` is numpy's error in the program's types at
-    `worst_sizes`, None if not computed.
+    `worst_sizes`, None if not computed; errors of up to `factor` times that are allowed.
     """
 
     samples: int
@@ -63,6 +63,7 @@ class CheckReport:
     seed: int = 0
     stopped: float | None = None
     why_rejected: str = ""
+    factor: int = FACTOR
 
     @property
     def compared(self) -> int:
@@ -138,7 +139,7 @@ class CheckReport:
         return [
             f"worst error {self.worst_error:.3g}{comparison}{where}",
             f"compared types, shapes and values of {kinds}{more}",
-            f"allowed: {tolerance_text(self.types)}",
+            f"allowed: {tolerance_text(self.types, self.factor)}",
         ]
 
     def _gaps(self) -> list[str]:

@@ -15,7 +15,7 @@ from anydim.base.dtypes import convert_array
 from anydim.base.errors import DeviceError, InputError, MemoryLimitError, UserError
 from anydim.base.records import dataclass
 from anydim.compiler.checking.choice import Oracles
-from anydim.compiler.checking.compare import Difference, Noise, judged
+from anydim.compiler.checking.compare import FACTOR, Difference, Noise, judged
 from anydim.compiler.checking.inputs import drawn, flavours
 from anydim.compiler.checking.oracle import Answer, Arrays, Function, NoAnswer, Oracle, first_line
 from anydim.compiler.checking.report import CheckReport, Failure, at_sizes
@@ -33,6 +33,7 @@ class Subject:
     """The program under check, and how to call it.
 
     `exact` and `plain` evaluate its graph in float64 and in its own types, if there is a graph.
+    Errors of up to `factor` times that of `plain` are permitted.
     `tame`: integers that are not indices stay small, since they may determine trip counts.
     """
 
@@ -42,6 +43,7 @@ class Subject:
     plain: Function | None = None
     ranges: Ranges = field(default_factory=dict)
     tame: bool = False
+    factor: int = FACTOR
 
 
 def check(
@@ -171,7 +173,7 @@ class _State:
             wanted = answers.get(spec.key) or answers[spec.name]
             self.types[spec.key] = spec.dtype.name
             some |= self._record_values(spec.key, wanted.values)
-            difference = judged(spec, result, wanted, noise)
+            difference = judged(spec, result, wanted, noise, self.subject.factor)
             if difference.reason and self._disputed(
                 oracle, spec, inputs, result, difference, sample
             ):
@@ -210,7 +212,8 @@ class _State:
                 other = judge.answer(inputs)[spec.key]
             except (NoAnswer, UserError, KeyError):
                 continue
-            if not judged(spec, result, other, partial(self._noise, inputs, {})).reason:
+            noise = partial(self._noise, inputs, {})
+            if not judged(spec, result, other, noise, self.subject.factor).reason:
                 text = f"{oracle.title} has another result ({difference.reason})"
                 where = f"'{spec.key}'{at_sizes(sample.sizes)}"
                 self.disputes[f"{where}: {text}, and {judge.title}, has the model's"] = None
@@ -229,7 +232,7 @@ class _State:
             tuple(constant),
             self.types, dict(self.answers_by_title), self.notes, self._why(),
             sum(self.unanswered.values()), why, tuple(self.disputes), self.seed, self.stopped,
-            self.why_rejected,
+            self.why_rejected, self.subject.factor,
         )  # fmt: skip
 
     def _why(self) -> str:

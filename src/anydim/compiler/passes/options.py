@@ -30,7 +30,8 @@ from anydim.compiler.passes.memory import PLANNERS, STACKED, Planner
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?\s*:\s*([^#]*?)\s*(?:#.*)?")
 _WORD = re.compile(r"(\w+)\s*=\s*(\w+)")
 EXACT, FAST = "exact", "fast"
-_PRECISIONS = (EXACT, FAST, TF32)
+BFLOAT16 = "bfloat16"
+_PRECISIONS = (EXACT, FAST, TF32, BFLOAT16)
 _WORDS: Mapping[str, Mapping[str, Any]] = {  # options of a whole function other than schedules
     "fuse": {"true": True, "false": False},
     "memory": PLANNERS,
@@ -46,7 +47,8 @@ class KernelOptions:
     `memory` is the planner of the arena.
     `precision`: "exact" rounds every division correctly; "fast" computes divisions by literals and
     by values shared along a row as products with reciprocals, off by one or two units in the last
-    place; "tf32" also rounds the float32 factors of products on devices to 11 bits.
+    place; "tf32" also rounds the float32 factors of products on devices to 11 bits; "bfloat16" is
+    fast and rounds the factors of products with constants on processors to 8 bits.
     `pads` are the sizes to which a strategy pads dims.
     """
 
@@ -71,7 +73,9 @@ PLAIN = KernelOptions()  # defaults
 def known_precision(given: Any) -> str:
     """Validate a precision; raises OptionError for an unknown name."""
     if not isinstance(given, str) or given not in _PRECISIONS:
-        raise OptionError(f"precision is {short_repr(given)}, expected 'exact', 'fast' or 'tf32'")
+        *first, last = (f"'{name}'" for name in _PRECISIONS)
+        expected = f"{', '.join(first)} or {last}"
+        raise OptionError(f"precision is {short_repr(given)}, expected {expected}")
     return str(given)
 
 

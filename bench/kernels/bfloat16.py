@@ -1,0 +1,85 @@
+"""Products with factors of bfloat16 beside float32 ones: python -m bench.kernels.bfloat16
+
+    python -m bench.kernels.bfloat16 [--depth 768] [--columns 3072] [--rows 1 16 128]
+    python -m bench.kernels.bfloat16 --model minilm.onnx
+
+One thread, called in turns: medians of processor time in microseconds, their ratio, and the largest
+error. A model takes int64 [batch, seq] in `input_ids` and `attention_mask`; then also the least
+cosine of the means over tokens.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from statistics import median
+
+import numpy as np
+
+import anydim as ad
+from bench.kernels.narrow import ROWS, product
+
+ROUNDS, SECONDS = 7, 0.05
+SIZES = ((1, 8), (1, 32), (1, 128), (8, 32), (8, 128), (32, 64))
+
+
+def processor_times(calls: Sequence[Callable[[], object]]) -> list[float]:
+    """Median processor time of a call, in seconds, measured in turns."""
+    found: list[list[float]] = [[] for _ in calls]
+    for _ in range(ROUNDS):
+        for call, times in zip(calls, found):
+            call()
+            begun, count = time.process_time(), 0
+            while (spent := time.process_time() - begun) < SECONDS or not count:
+                call()
+                count += 1
+            times.append(spent / count)
+    return [median(times) for times in found]
+
+
+def compare(models: Sequence[ad.Model], **inputs: np.ndarray) -> str:
+    """Times of both models, and the difference of their first results."""
+    wide, narrow = processor_times([partial(model, **inputs) for model in models])
+    first, second = (next(iter(model(**inputs).values())) for model in models)
+    text = f"{wide * 1e6:9.0f} {narrow * 1e6:9.0f}   {narrow / wide:.2f}"
+    text += f"   error {abs(first - second).max(initial=0):.1e}"
+    if first.ndim < 3:
+        return text
+    a, b = (each.mean(1, dtype=np.float64) for each in (first, second))
+    cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    return f"{text}   cosine {cosines.min():.6f}"
+
+
+def lines(given: argparse.Namespace) -> Iterator[str]:
+    """A line for each size."""
+    source = given.model or product(given.depth, given.columns).SerializeToString()
+    made = [ad.compile(source, threads=1, precision=p) for p in ("exact", "bfloat16")]
+    random = np.random.default_rng(0)
+    if not given.model:
+        for rows in given.rows:
+            x = random.standard_normal((rows, given.depth), np.float32)
+            yield f"{rows:8} {compare(made, x=x)}"
+        return
+    for batch, seq in SIZES:
+        ids = random.integers(1000, 20000, (batch, seq))
+        found = compare(made, input_ids=ids, attention_mask=np.ones_like(ids))
+        yield f"{f'{batch} x {seq}':>8} {found}"
+
+
+def main() -> None:
+    """Print a line for each size."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("--depth", type=int, default=768)
+    parser.add_argument("--columns", type=int, default=3072)
+    parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
+    parser.add_argument("--model")
+    print("    size   float32  bfloat16  ratio")
+    for line in lines(parser.parse_args()):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
