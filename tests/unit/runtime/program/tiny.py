@@ -212,6 +212,6 @@ def adder(box: Box, *shape: int | str, threads: int = 1, grain: int = 4) -> Prog
 
 def model_of(made: Program, reference: Any = dict, report: CompileReport | None = None) -> Model:
     """A program as a model; `reference` is its meaning."""
-    known: Any = SimpleNamespace(reference=reference, plain=None)
+    known: Any = SimpleNamespace(reference=reference, plain=None, rounded=False)
     story = ProgramReports(made)
     return Model(executable(made), lambda: story, lambda: known, report, indices=dict)
