@@ -7,11 +7,14 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from click.testing import CliRunner
 
 import anydim as ad
+from anydim import ort
 from anydim.base import settings
 from anydim.base.dtypes import bfloat16, convert_array
 from anydim.base.errors import OptionError
+from anydim.cli.app import main
 from anydim.compiler.targets.evaluated.functions import fused_flushing
 from anydim.compiler.targets.llvm.host import machine
 from tests.models.building import graph, model, node
@@ -149,9 +152,9 @@ def test_weights_take_half_of_the_memory() -> None:
 
 def test_a_weight_with_two_readers_is_kept_once_in_each_width() -> None:
     nodes = [node("s = MatMul(x, w)"), node("t = MatMul(s, w)"), node("y = Add(t, w)")]
-    square = RANDOM.standard_normal((16, 16)).astype(np.float32) / 4
-    made = model(graph("twice", ["x f[16, 16]"], nodes, ["y f[16, 16]"], {"w": square}))
-    x = RANDOM.standard_normal((16, 16)).astype(np.float32)
+    square = RANDOM.standard_normal((48, 48)).astype(np.float32) / 7
+    made = model(graph("twice", ["x f[48, 48]"], nodes, ["y f[48, 48]"], {"w": square}))
+    x = RANDOM.standard_normal((48, 48)).astype(np.float32)
     want = x.astype(np.float64) @ square @ square + square
     np.testing.assert_allclose(call(ad.compile(made, precision="bfloat16"), x), want, atol=0.05)
 
@@ -183,3 +186,37 @@ def test_definitions_take_it_by_line_and_by_argument() -> None:
     x = RANDOM.standard_normal((5, K)).astype(np.float32)
     for library in (ad.define(DENSE), ad.define(DENSE, precision="bfloat16")):
         np.testing.assert_allclose(library.dense(x, W), x @ W, rtol=1e-4, atol=1e-4)
+
+
+def rounds(k: int, n: int, text: str = "y = MatMul(x, w)", x: str = "") -> bool:
+    """Whether a product with k x n weights is rounded."""
+    held = {"w": np.ones((k, n) if not x else (n, k), np.float32)}
+    made = graph("product", [x or f"x f[rows, {k}]"], [node(text)], ["y f[p, q]"], held)
+    found = ad.compile(model(made), precision="bfloat16", threads=1)
+    return "bfloat16: 1 of 1 product" in " ".join(str(found.explain()).split())
+
+
+@pytest.mark.skipif(not machine().pairs, reason="no bfloat16 products")
+def test_products_that_would_take_longer_stay_float32() -> None:
+    """Few terms, few columns, and weights of rows, as the columns may be a single one."""
+    assert rounds(32, 32) and rounds(33, 47)
+    assert not rounds(31, 64) and not rounds(64, 31) and not rounds(0, 64)
+    assert not rounds(64, 64, "y = MatMul(w, x)", "x f[64, columns]")
+
+
+def test_the_session_of_onnxruntime_takes_it() -> None:
+    options = ort.SessionOptions()
+    options.compile_options = ad.Options(precision="bfloat16")
+    options.intra_op_num_threads = 1
+    session = ort.InferenceSession(layer().SerializeToString(), options)
+    x = RANDOM.standard_normal((5, K)).astype(np.float32)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], call(compiled(), x))
+
+
+def test_the_command_line_takes_it(tmp_path: Path) -> None:
+    onnx.save(layer(), tmp_path / "layer.onnx")
+    path, runner = str(tmp_path / "layer.onnx"), CliRunner()
+    shown = runner.invoke(main, ["explain", path, "--precision", "bfloat16"])
+    assert "precision bfloat16" in shown.output, shown.output
+    wrong = runner.invoke(main, ["explain", path, "--precision", "bf16"])
+    assert wrong.exit_code and "'bfloat16'" in wrong.output

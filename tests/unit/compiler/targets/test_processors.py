@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,9 @@ from anydim.base.dtypes import float32, int32
 from anydim.base.errors import OptionError
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import bytes_library, tiles_of_words
+from anydim.compiler.kernels.matmul.int8.pair_micro_kernels import pair_library
+from anydim.compiler.kernels.matmul.int8.word_types import PAIRS
+from anydim.compiler.kernels.matmul.register_tile import tile_of
 from anydim.compiler.targets.llvm.compiler import assembly
 from anydim.compiler.targets.llvm.host import this_machine
 from anydim.compiler.targets.llvm.render import render
@@ -88,6 +92,22 @@ def test_tiles() -> None:
     library = bytes_library(tiles_of_words(processor.machine), True, ir.TILE)
     text = assembly(render(library, processor), processor)
     assert all(word in text for word in ("tileloadd", "tdpbusd", "tilestored"))
+
+
+@pytest.mark.parametrize("name", ["x86-64-v4+bfloat16", "x86-64-v4+amx-bfloat16"])
+def test_products_of_bfloat16(name: str) -> None:
+    processor = describe_processor(name)
+    has_tiles = processor.machine.pair_tiles
+    assert processor.machine.pairs and has_tiles == ("amx" in name)
+    assert {"avx512_bf16"} <= processor.flags and has_tiles == ("amx_bf16" in processor.flags)
+    assert not processor.as_plain.machine.pairs and not processor.as_plain.machine.pair_tiles
+    narrow = replace(processor, vector_bytes=32).machine
+    assert not narrow.pairs and not narrow.pair_tiles
+    tile = tiles_of_words(processor.machine, PAIRS) or tile_of(processor.machine, float32)
+    library = pair_library(tile, ir.TILE if has_tiles else 1)
+    text = assembly(render(library, processor), processor)
+    assert ("tdpbf16ps" in text) == has_tiles
+    assert ("vdpbf16ps" in text) != has_tiles, "no kernel of fewer rows sums in another order"
 
 
 @pytest.mark.parametrize(
