@@ -9,7 +9,7 @@ from anydim.compiler.kernels.matmul.int8.im2col import Image
 from anydim.compiler.kernels.matmul.int8.int8_form import Int8Form, Int8Walk
 from anydim.compiler.kernels.matmul.int8.packed_layout import Layout
 from anydim.compiler.kernels.matmul.int8.stride_phases import Phases
-from anydim.compiler.kernels.matmul.int8.word_types import WORD
+from anydim.compiler.kernels.matmul.int8.word_types import BYTES, WORD
 from anydim.compiler.kernels.matmul.panel_columns import Columns, joined_columns
 from anydim.compiler.kernels.matmul.register_tile import LINE, Tile
 from anydim.compiler.kernels.matmul.work_partition import WorkPartition, work_of
@@ -29,6 +29,7 @@ from anydim.sizes import (
 
 MAX_ROWS = 256  # maximum rows of a block
 _FASTER, _TILED = 4, 20  # speed relative to floats; with tile instructions and packed words
+_PAIRS = 2  # bytes' speed relative to that of bfloat16
 
 
 @dataclass(frozen=True)
@@ -87,12 +88,13 @@ def cut_of(
     b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
     work = work_of(around, form.m.extent, tiles, joined.all, form.tap_count * form.k)
     only_rows = layout.b_packed and not layout.a_packed  # columns would make each thread pack a
+    speed = _TILED if layout.depth > 1 and layout.b_packed else _FASTER
     few_panels = ALWAYS if only_rows else at_most(joined.panels, limits.byte_panels)
     min_rows = max(machine.threads, 2) * tile.rows if only_rows else limits.byte_rows
     partition = WorkPartition(
         joined.loops, tiles, whole, width,
         tile.lanes, few_panels & at_least(form.m.extent, min_rows),
-        ceil_div(work, _TILED if layout.depth > 1 and layout.b_packed else _FASTER),
+        ceil_div(work, speed if layout.word == BYTES else speed // _PAIRS),
         grain=limits.product_steps,
     )  # fmt: skip
     rows = ceil_div(tiles, blocks) * tile.rows
