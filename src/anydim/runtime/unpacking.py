@@ -43,10 +43,11 @@ def repack(
         _recut(data, given, wanted, dtype, into)
         return
     plain = plain_elements(data, given, dtype)
-    if isinstance(wanted, NarrowPanels):
-        plain = plain.view(numpy.int8)
-    elif isinstance(wanted, BytesPanels):
-        plain = plain.view(numpy.int8 if wanted.element == 1 else numpy.uint16)
+    if isinstance(wanted, (BytesPanels, NarrowPanels)) and _count(wanted):
+        element = 1 if isinstance(wanted, NarrowPanels) else wanted.element
+        if plain.nbytes % element:
+            raise ArtefactError("two layouts of a constant do not have the same elements")
+        plain = plain.view(numpy.int8 if element == 1 else numpy.uint16)
     if wanted is not None and len(plain) != _count(wanted):
         raise ArtefactError("two layouts of a constant do not have the same elements")
     length = plain.nbytes if wanted is None else _bytes(wanted, plain.itemsize)

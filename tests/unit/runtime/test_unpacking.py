@@ -8,6 +8,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from anydim.base.dtypes import bfloat16, convert_array
 from anydim.base.errors import ArtefactError
 from anydim.runtime.packing import pack
 from anydim.runtime.panels import BytesPanels, NarrowPanels, Packing, Panels, ProductPanels
@@ -75,6 +76,36 @@ def test_bytes_with_their_sums(groups: int, k: int, n: int) -> None:
     ]  # fmt: skip
     for given, wanted in permutations(layouts, 2):
         assert (moved(array, given, wanted) == packed(array, wanted)).all()
+
+
+@pytest.mark.parametrize("groups, k, n", SIZES)
+def test_words_of_two_numbers(groups: int, k: int, n: int) -> None:
+    array = convert_array(floats(groups, k, n), bfloat16.numpy)
+    parts = (((groups, n * k),), ((n, k),), ((1, 1),), ((k, 1),))
+    layouts = [
+        BytesPanels(width, *parts, 0, False, False, 1, depth, spare, 2)
+        for width, depth, spare in ((48, 1, 0), (32, 16, 0), (1, 16, 15), (1, 1, 0))
+    ]
+    for given, wanted in permutations(layouts, 2):
+        assert (moved(array, given, wanted) == packed(array, wanted)).all()
+    (alone,) = dense(layouts[0])
+    plain = np.empty(array.nbytes, np.uint8)
+    repack(packed(array, layouts[0]), alone, None, array.dtype, plain)
+    assert plain.tobytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("element", [0, 2, 3, 4, -1])
+def test_words_of_other_numbers_are_refused(element: int) -> None:
+    bytes_ = np.arange(15, dtype=np.int8)
+    parts = ((), ((3, 5),), (), ((5, 1),))
+    given = BytesPanels(8, *parts, 0, False, False, 1)
+    data = packed(bytes_, given)
+    for pair in (
+        (given, replace(given, element=element)),
+        (replace(given, element=element), given),
+    ):
+        with pytest.raises(ArtefactError):
+            repack(data, *pair, bytes_.dtype, np.zeros(data.size, np.uint8))
 
 
 @pytest.mark.parametrize("bits", [4, 8])
