@@ -26,6 +26,7 @@ from anydim.base.text import quote_list
 from anydim.base.user_values import by_names, whole_within
 from anydim.compiler.frontends.growing_caches import Cache, SpareCaches, with_spare_capacity
 from anydim.compiler.frontends.table import opened_source, read
+from anydim.compiler.passes.full_caches import with_full_caches
 from anydim.runtime.arrays import by_name
 from anydim.runtime.program.binding import solve
 from anydim.sizes import LARGEST, as_size, given_dims
@@ -41,8 +42,11 @@ class Cached:
     capacity doubles when it is exhausted.
     """
 
-    def __init__(self, model: Model, made: SpareCaches, room: int) -> None:
+    def __init__(
+        self, model: Model, made: SpareCaches, room: int, ones: frozenset[str] = frozenset()
+    ) -> None:
         self.model, self.caches = model, made.caches
+        self._ones = ones  # inputs whose zeros would mean sequences of unlike lengths
         self.length = 0
         self._past, self._room = made.past, room
         self._max_length = model.dims.dim(made.past).hi
@@ -73,6 +77,13 @@ class Cached:
         for name in named:
             if name in self._specs:
                 raise InputError(f"{self.model.name} owns the cache '{name}'", "pass it to `hold`")
+        for name in self._ones & named.keys():
+            if not numpy.equal(named[name], 1).all():
+                raise InputError(
+                    f"{self.model.name}: '{name}' has elements other than 1: 0 marks padding, and "
+                    "all rows of a cache have one length",
+                    'give ones; rows of unlike lengths: ad.cached(..., ragged={"seq": "batch"})',
+                )
         with self._lock:
             count = self._ensure_capacity(named)
             executable = self.model.executable
@@ -223,6 +234,7 @@ def cached(
 
     A cache is an input that a result concatenates with new elements, as exporters write `past` and
     `present`.
+    So are caches of GroupQueryAttention whose lengths a mask decides, which has ones alone.
 
     Args:
         source: As in `compile`.
@@ -259,12 +271,13 @@ def cached(
     links = options.get("external_data", getattr(given, "external_data", None))
     opened = opened_source(source, Options(operators=operators, external_data=links))
     graph = read(source if opened is None else opened, given_dims(dims), operators)
+    graph, ones = with_full_caches(graph)
     made = with_spare_capacity(graph, pairs)
     found: Cached | CachedRows
     if ragged is None:
         if cache_limit is not None:
             raise OptionError("cache_limit without ragged", "it bounds the caches of ragged rows")
-        found = Cached(compile(made.graph, **options), made, room)
+        found = Cached(compile(made.graph, **options), made, room, ones)
     else:
         graph, rows = over_rows(made, ragged)
         found = CachedRows(compile(graph, **options), made, rows, room, cache_limit)
