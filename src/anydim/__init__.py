@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from anydim.runtime.program.limits import MemoryLimit
     from anydim.runtime.ragged import Ragged
     from anydim.runtime.structures import Structure
+    from anydim.serving.language_models.language_model import language_model
     from anydim.sizes import Dim
 
 __version__ = "0.1.0"
@@ -104,6 +105,7 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "language_model",
     "load",
     "settings",
     "strategies",
@@ -133,6 +135,7 @@ _COMPILING = {
     "Builder": "anydim.compiler.frontends.builder",
     "cached": "anydim.api.cached_model",
     "define": "anydim.api.definitions",
+    "language_model": "anydim.serving.language_models.language_model",
 }
 _MODULES = {"settings": "anydim.base.settings", "strategies": "anydim.compiler.variants.strategies"}
 

@@ -15,8 +15,8 @@ from tests.house.imports import ROOT, Statement, imports_of
 PACKAGE = ROOT / "anydim"
 LAYERS = (
     "base", "sizes", "runtime", "lang", "compiler", "deploy", "api",
-    "torch", "ort", "sentence_transformers", "__init__",
-    "serving", "cli", "__main__",
+    "torch", "ort", "sentence_transformers", "serving", "__init__",
+    "cli", "__main__",
 )  # fmt: skip
 INTEGRATIONS = {"torch", "ort", "serving", "sentence_transformers"}
 TABLE = PACKAGE / "base/integrations.py"  # names integrations, and imports them on first use

@@ -161,6 +161,11 @@ def code_version() -> str:
     return data.decode()
 
 
+def version() -> str:
+    """The version of the package, as `anydim.__version__`."""
+    return str(sys.modules[_NAME].__version__)
+
+
 def package_version() -> str:
     """A string that changes with any change of the package.
 
@@ -168,7 +173,7 @@ def package_version() -> str:
     an installed package. Files of a checkout are edited in place, so the sizes and times of all of
     them are hashed, which takes 3 ms.
     """
-    known = sys.modules[_NAME].__version__
+    known = version()
     record = os.path.join(os.path.dirname(_PACKAGE), f"{_NAME}-{known}.dist-info", "RECORD")
     try:
         found = os.stat(record)

@@ -6,6 +6,7 @@ and the costs of calls, are in `anydim.runtime.program.batches`, which `map` use
 
     server/    models over REST and gRPC
     ray/       replicas and jobs on a Ray cluster
+    language_models/    decoders from files of Hugging Face and GGUF
 
     batcher.py       Batcher for threads, AsyncBatcher for asyncio
     engine.py        queue, groups and threads of all models

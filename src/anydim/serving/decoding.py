@@ -43,7 +43,9 @@ _END = None
 class Rows(Protocol):
     """What a decoder needs of `ad.cached(..., ragged=)`."""
 
-    row_inputs: tuple[str, ...]
+    @property
+    def row_inputs(self) -> tuple[str, ...]:
+        """The inputs of each row."""
 
     def join(self) -> int:
         """A new row."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
+from typing import Any
 
 import numpy
 
 from anydim.base.errors import OptionError
+from anydim.base.user_values import short_repr, whole_within
+from anydim.sizes import LARGEST
 
 Choose = Callable[[numpy.ndarray], int]
+_HIGHEST_BIAS = 1e6
 
 
 def largest(logits: numpy.ndarray) -> int:
@@ -17,29 +21,121 @@ def largest(logits: numpy.ndarray) -> int:
     return int(logits.argmax())
 
 
-def sampled(temperature: float, top_p: float = 1.0, seed: int | None = None) -> Choose:
-    """A function that draws a token with the probabilities of its logits.
+def sampled(
+    temperature: float, top_p: float = 1.0, seed: int | None = None, *, top_k: int = 0,
+    min_p: float = 0.0, repetition_penalty: float = 1.0,
+    logit_bias: Mapping[int, float] | None = None, prompt: Iterable[int] = (),
+) -> Choose:  # fmt: skip
+    """A function that draws a token with the probabilities of its logits, for one sequence.
+
+    Bias and penalty change logits first; then come temperature, top_k, top_p and min_p.
 
     Args:
         temperature: Divides logits. 0: the largest one is chosen.
         top_p: Draws from the fewest likeliest tokens whose probabilities sum to this.
         seed: Of the draws. None: a new one.
+        top_k: Draws from this number of likeliest tokens. 0: from all.
+        min_p: Draws from tokens of at least this share of the likeliest one's probability
+            (Nguyen et al. 2024, arXiv:2407.01082).
+        repetition_penalty: Divides positive logits of tokens that were there before, and multiplies
+            negative ones (Keskar et al. 2019, arXiv:1909.05858).
+        logit_bias: Addends of logits by token.
+        prompt: Tokens that were there before, for the penalty.
 
     Raises:
         OptionError: An argument is out of its range.
     """
-    if not (isfinite(temperature) and temperature >= 0):
-        raise OptionError(f"temperature is {temperature}", "give a number of at least 0")
-    if not 0 < top_p <= 1:
-        raise OptionError(f"top_p is {top_p}", "give a number above 0, at most 1")
-    if temperature == 0:
-        return largest
+    if not (_is_number(temperature) and temperature >= 0):
+        raise OptionError(
+            f"temperature is {short_repr(temperature)}", "give a number of at least 0"
+        )
+    if not (_is_number(top_p) and 0 < top_p <= 1):
+        raise OptionError(f"top_p is {short_repr(top_p)}", "give a number above 0, at most 1")
+    if not (_is_number(min_p) and 0 <= min_p <= 1):
+        raise OptionError(f"min_p is {short_repr(min_p)}", "give a number of 0 to 1")
+    if not (_is_number(repetition_penalty) and repetition_penalty > 0):
+        raise OptionError(
+            f"repetition_penalty is {short_repr(repetition_penalty)}", "give a number above 0"
+        )
+    whole_within("top_k", top_k, 0, LARGEST, "give a number of tokens; 0: all")
+    if seed is not None:
+        whole_within("seed", seed, 0, (1 << 64) - 1, "give an integer of at least 0")
+    change = _changed_logits(repetition_penalty, _biases(logit_bias), prompt)
+    draw = largest if temperature == 0 else _drawing(temperature, top_p, top_k, min_p, seed)
+    if change is None:
+        return draw
+
+    def choose(logits: numpy.ndarray) -> int:
+        token = draw(change(logits))
+        seen.add(token)
+        return token
+
+    seen = change.seen
+    return choose
+
+
+class _LogitChange:
+    """Adds biases, and applies the penalty of tokens in `seen`."""
+
+    def __init__(self, penalty: float, biases: Mapping[int, float], seen: set[int]) -> None:
+        self._penalty, self.seen = penalty, seen
+        self._tokens = numpy.array(list(biases), numpy.int64)
+        self._addends = numpy.array(list(biases.values()), numpy.float64)
+
+    def __call__(self, logits: numpy.ndarray) -> numpy.ndarray:
+        made = logits.astype(numpy.float64)
+        count = made.shape[-1]
+        known = self._tokens < count
+        made[self._tokens[known]] += self._addends[known]
+        if self._penalty != 1 and self.seen:
+            before = numpy.fromiter((t for t in self.seen if t < count), numpy.int64)
+            own = made[before]
+            made[before] = numpy.where(own > 0, own / self._penalty, own * self._penalty)
+        return made
+
+
+def _changed_logits(
+    penalty: float, biases: Mapping[int, float], prompt: Iterable[int]
+) -> _LogitChange | None:
+    if penalty == 1 and not biases:
+        return None
+    return _LogitChange(penalty, biases, set(map(int, prompt)) if penalty != 1 else set())
+
+
+def _biases(given: Any) -> dict[int, float]:
+    if given is None:
+        return {}
+    hint = "give a mapping from tokens to numbers"
+    if not isinstance(given, Mapping):
+        raise OptionError(f"logit_bias is {short_repr(given)}", hint)
+    for token, value in given.items():
+        right = type(token) is int and token >= 0 and _is_number(value)
+        if not right or abs(value) > _HIGHEST_BIAS:
+            raise OptionError(f"logit_bias has {short_repr(token)}: {short_repr(value)}", hint)
+    return {int(token): float(value) for token, value in given.items()}
+
+
+def _is_number(value: Any) -> bool:
+    return (
+        isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(float(value))
+    )
+
+
+def _drawing(
+    temperature: float, top_p: float, top_k: int, min_p: float, seed: int | None
+) -> Choose:
     chance = numpy.random.default_rng(seed)
 
     def choose(logits: numpy.ndarray) -> int:
         scaled = logits.astype(numpy.float64) / temperature
+        if 0 < top_k < len(scaled):
+            lowest = numpy.partition(scaled, -top_k)[-top_k]
+            scaled = numpy.where(scaled >= lowest, scaled, -numpy.inf)
         shares = numpy.exp(scaled - scaled.max())
         shares /= shares.sum()
+        if min_p > 0:
+            shares = numpy.where(shares >= min_p * shares.max(), shares, 0)
+            shares /= shares.sum()
         if top_p < 1:
             order = numpy.argsort(-shares, kind="stable")
             kept = order[: int(numpy.searchsorted(numpy.cumsum(shares[order]), top_p)) + 1]

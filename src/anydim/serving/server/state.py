@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
-import anydim
+from anydim.base.cache import version
 from anydim.base.errors import (
     BusyError,
     InputError,
@@ -117,7 +117,7 @@ class State:
 
     def server_metadata(self) -> dict[str, Any]:
         """The protocol's description of the server."""
-        return {"name": "anydim", "version": anydim.__version__, "extensions": EXTENSIONS}
+        return {"name": "anydim", "version": version(), "extensions": EXTENSIONS}
 
 
 def metadata_of(loaded: Loaded) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""Chat templates: messages as the text that a model was trained on.
+
+Templates are those of transformers, in the language of Jinja. They come with the model and are not
+trusted: they run in Jinja's sandbox, without access to Python's objects or to files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib import import_module
+from typing import Any
+
+from anydim.base.errors import InputError, ModelError
+from anydim.base.missing_package import missing_module
+
+_HINT = "give a list of {'role': 'user', 'content': 'text'}"
+
+
+class ChatTemplate:
+    """A template; `special` are the texts of special tokens that it may use, as `bos_token`.
+
+    Raises:
+        ModelError: The template has an error of syntax.
+        MissingError: jinja2 is not installed.
+    """
+
+    def __init__(self, text: str, special: Mapping[str, str]) -> None:
+        try:
+            sandbox = import_module("jinja2.sandbox")
+        except ModuleNotFoundError as error:
+            raise missing_module("a chat template", error) from None
+        environment = sandbox.ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.filters["tojson"] = _as_json
+        environment.globals |= {
+            "raise_exception": _refuse,
+            "strftime_now": lambda form: datetime.now().strftime(form),
+        }
+        self._special = dict(special)
+        try:
+            self._template = environment.from_string(text)
+        except Exception as error:  # of Jinja
+            raise ModelError(f"the chat template of the model is damaged: {error}") from None
+
+    def render(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None,
+        add_generation_prompt: bool = True,
+    ) -> str:  # fmt: skip
+        """The text of messages, up to where the answer begins.
+
+        Raises:
+            InputError: The messages are malformed, or the template refuses them.
+        """
+        check_messages(messages)
+        try:
+            made = self._template.render(
+                messages=list(messages), tools=tools, add_generation_prompt=add_generation_prompt,
+                **self._special,
+            )  # fmt: skip
+        except Exception as error:  # of Jinja, or of the template
+            raise InputError(f"the chat template refuses the messages: {error}") from None
+        return str(made)
+
+
+def check_messages(messages: Any) -> None:
+    """Raise InputError unless messages are a list of mappings with a role and a content."""
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
+        raise InputError(f"messages are of type {type(messages).__name__}", _HINT)
+    if not messages:
+        raise InputError("there are no messages", _HINT)
+    for number, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise InputError(f"message {number} is {str(message)[:60]!r}", _HINT)
+        content = message.get("content")
+        if not (isinstance(content, (str, list)) or (content is None and "tool_calls" in message)):
+            raise InputError(f"message {number} has the content {str(content)[:60]!r}", _HINT)
+
+
+def _as_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _refuse(reason: str) -> None:
+    raise InputError(str(reason))

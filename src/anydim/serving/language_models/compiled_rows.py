@@ -1,0 +1,49 @@
+"""The compiled decoder of a language model, kept on disk by the contents of its files.
+
+A start that finds it reads no weight of the files but for their digest, and imports no compiler.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anydim.api.program_cache import load_or_compile_at, path_of_parts
+from anydim.base import settings
+from anydim.base.errors import ModelError
+from anydim.base.read_files import FileRead
+from anydim.serving.language_models.opening import OpenedModel
+
+if TYPE_CHECKING:
+    from anydim.api.cached_rows import CachedRows
+    from anydim.api.model import Model
+
+ROOM = 64  # elements of a new cache
+
+
+def compiled_rows(opened: OpenedModel, threads: int | str) -> CachedRows:
+    """Load or compile the decoder, over ragged rows with caches."""
+    from anydim.api.cached_rows import CachedRows
+    from anydim.serving.language_models.decoder_caches import ROWS, decoder_caches
+
+    try:
+        digests = [FileRead.of(path).digest for path in opened.files]
+    except OSError as error:
+        raise ModelError(f"a file of {opened.name} cannot be read: {error}") from None
+    path = path_of_parts(["language model", opened.arguments, f"{threads}", *digests])
+    model: Any = load_or_compile_at(path, lambda: _compile(opened, threads))
+    caches: Any = decoder_caches(opened.spec)
+    return CachedRows(model, caches, ROWS, ROOM, None)
+
+
+def _compile(opened: OpenedModel, threads: int | str) -> Model:
+    from anydim.api.cached_rows import over_rows
+    from anydim.api.entry import compile
+    from anydim.compiler.frontends.growing_caches import with_spare_capacity
+    from anydim.serving.language_models.decoder_graph import build_decoder
+
+    graph = build_decoder(opened.spec, opened.weights, "decoder")
+    opened.weights.release()
+    spare = with_spare_capacity(graph)
+    rows, _ = over_rows(spare, {"s": "b"})
+    with settings.override(keep_programs=False):  # it is kept by its files, below
+        return compile(rows, threads=threads)

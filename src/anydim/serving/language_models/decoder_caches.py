@@ -1,0 +1,29 @@
+"""The caches of a decoder's graph: keys and values of each layer, which grow by the new tokens."""
+
+from __future__ import annotations
+
+from anydim.base.records import dataclass
+from anydim.compiler.frontends.growing_caches import Cache
+from anydim.serving.language_models.decoder_spec import DecoderSpec
+from anydim.sizes import Size
+
+ROWS, NEW, PAST, CAPACITY = "b", "s", "past", "capacity"  # dims
+_AXIS = 2
+
+
+@dataclass(frozen=True)
+class DecoderCaches:
+    """Caches, and the dims of their length and of their capacity."""
+
+    caches: tuple[Cache, ...]
+    past: str = PAST
+    capacity: str = CAPACITY
+
+
+def decoder_caches(spec: DecoderSpec) -> DecoderCaches:
+    """The caches of the graph that `build_decoder` makes of a spec."""
+    count = Size.symbol(NEW)
+    return DecoderCaches(tuple(
+        Cache(f"{side}_{number}", f"new_{side}_{number}", _AXIS, count)
+        for number in range(len(spec.layers)) for side in ("keys", "values")
+    ))  # fmt: skip

@@ -1,0 +1,244 @@
+"""The graph of a decoder: new tokens and caches in, logits of the last token and caches out.
+
+    ids [b, s], keys_i and values_i [b, kept, past, depth]
+        -> logits [b, vocabulary], new_keys_i and new_values_i [b, kept, past + s, depth]
+
+One graph for all architectures; `DecoderSpec` says what differs. Weights are constants with the
+bits that they have in their file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy
+
+from anydim.base.dtypes import float32, int64
+from anydim.compiler.frontends.builder import Builder
+from anydim.compiler.frontends.values import Value
+from anydim.compiler.graph.nodes import Graph
+from anydim.serving.language_models.decoder_spec import DecoderSpec, LayerSpec, Rope
+from anydim.serving.language_models.matrices import Blocks, Matrix
+from anydim.sizes import Size
+
+Weights = Callable[[str], "Matrix | None"]
+"""A weight by its name (`tensor_names.py`); None for one that the decoder does not have."""
+
+_ACTIVATIONS = {"silu": "swish", "gelu": "gelu", "gelu_tanh": "gelu_tanh"}
+
+
+def build_decoder(spec: DecoderSpec, weights: Weights, name: str) -> Graph:
+    """Build the graph of a decoder. Raises ModelError for weights of other sizes."""
+    return _Decoder(spec, weights, name).build()
+
+
+class _Decoder:
+    def __init__(self, spec: DecoderSpec, weights: Weights, name: str) -> None:
+        self.spec, self.weights = spec, weights
+        self.g = g = Builder(name)
+        self.batch, self.count = g.dim("b"), g.dim("s")
+        self.past = g.dim("past", 0, spec.context)
+        self._rotations: dict[Rope, tuple[Value, Value]] = {}
+        self._allowed: dict[int | None, Value] = {}
+        self._sums: dict[tuple[str, int], Value] = {}
+        self._constants: dict[int, tuple[Value, numpy.ndarray]] = {}
+
+    def build(self) -> Graph:
+        g, spec = self.g, self.spec
+        ids = g.input("ids", int64, (self.batch, self.count))
+        caches = [
+            tuple(g.input(f"{side}_{number}", float32, self._cache(self.past))
+                  for side in ("keys", "values"))
+            for number in range(len(spec.layers))
+        ]  # fmt: skip
+        self.positions = g.add(g.range(count=self.count), self._size(self.past))
+        x = self._embed(ids)
+        grown = []
+        for number, layer in enumerate(spec.layers):
+            x, *made = self._layer(x, f"layers.{number}.", layer, *caches[number])
+            grown.append(made)
+        last = g.gather(x, g.constant(numpy.int64(-1)), axis=1)
+        logits = self._linear(self._norm(last, "norm"), "head", "embedding")
+        g.output("logits", self._soft_cap(logits, spec.logit_cap))
+        for number, made in enumerate(grown):
+            for side, value in zip(("keys", "values"), made):
+                g.output(f"new_{side}_{number}", value)
+        return g.graph()
+
+    def _cache(self, count: Size) -> tuple[Size | int, ...]:
+        return self.batch, self.spec.kept, count, self.spec.depth
+
+    def _size(self, size: Size) -> Value:
+        return self.g.size_tensor(values=(size,), scalar=True)
+
+    # ---- parts of a layer ------------------------------------------------------------------------
+
+    def _layer(
+        self, x: Value, name: str, layer: LayerSpec, keys: Value, values: Value
+    ) -> tuple[Value, Value, Value]:
+        mixed, keys, values = self._attention(
+            self._norm(x, f"{name}norm1"), name, layer, keys, values
+        )
+        mixed = self._norm(mixed, f"{name}post1")
+        if self.spec.parallel:
+            return x + mixed + self._feed_forward(self._norm(x, f"{name}norm2"), name), keys, values
+        x = x + mixed
+        wide = self._feed_forward(self._norm(x, f"{name}norm2"), name)
+        return x + self._norm(wide, f"{name}post2"), keys, values
+
+    def _attention(
+        self, x: Value, name: str, layer: LayerSpec, keys: Value, values: Value
+    ) -> tuple[Value, Value, Value]:
+        g, spec = self.g, self.spec
+        query, key, value = (
+            self._heads(self._linear(x, f"{name}{part}"), count)
+            for part, count in (("q", spec.heads), ("k", spec.kept), ("v", spec.kept))
+        )
+        query, key = self._norm(query, f"{name}q_norm"), self._norm(key, f"{name}k_norm")
+        if layer.rope is not None:
+            query, key = (self._rotate(part, layer.rope) for part in (query, key))
+        keys, values = g.concat(keys, key, axis=2), g.concat(values, value, axis=2)
+        group = spec.heads // spec.kept
+        query = g.reshape(query, shape=(self.batch, spec.kept, group, self.count, spec.depth))
+        scores = g.einsum(query, keys, equation="bhgid,bhjd->bhgij")
+        scores = self._soft_cap(scores * numpy.float32(spec.score_scale), spec.score_cap)
+        scores = g.where(self._mask(layer.window), scores, numpy.float32("-inf"))
+        mixed = g.einsum(g.softmax(scores, axis=-1), values, equation="bhgij,bhjd->bhgid")
+        mixed = g.transpose(mixed, perm=(0, 3, 1, 2, 4))
+        mixed = g.reshape(mixed, shape=(self.batch, self.count, spec.heads * spec.depth))
+        return self._linear(mixed, f"{name}o"), keys, values
+
+    def _heads(self, x: Value, count: int) -> Value:
+        g, shape = self.g, (self.batch, self.count, count, self.spec.depth)
+        return g.transpose(g.reshape(x, shape=shape), perm=(0, 2, 1, 3))
+
+    def _feed_forward(self, x: Value, name: str) -> Value:
+        wide = self._linear(x, f"{name}up")
+        act = getattr(self.g, _ACTIVATIONS[self.spec.activation])
+        if self.weights(f"{name}gate.weight") is None:
+            return self._linear(act(wide), f"{name}down")
+        return self._linear(act(self._linear(x, f"{name}gate")) * wide, f"{name}down")
+
+    def _norm(self, x: Value, name: str) -> Value:
+        """A norm over the last axis; x itself where there is none of this name."""
+        scale = self._vector(f"{name}.weight")
+        if scale is None:
+            return x
+        g, epsilon = self.g, numpy.float32(self.spec.epsilon)
+        if self.spec.norm == "layer":
+            x = x - g.reduce_mean(x, axes=(-1,), keepdims=True)
+        square = g.reduce_mean(x * x, axes=(-1,), keepdims=True)
+        made = x * g.rsqrt(square + epsilon) * g.constant(scale + self.spec.norm_offset)
+        bias = self._vector(f"{name}.bias")
+        return made if bias is None else made + g.constant(bias)
+
+    def _rotate(self, x: Value, rope: Rope) -> Value:
+        if rope not in self._rotations:
+            self._rotations[rope] = self._angles(rope)
+        cos, sin = self._rotations[rope]
+        return self.g.rotary_embedding(x, cos, sin, interleaved=rope.interleaved, width=rope.width)
+
+    def _angles(self, rope: Rope) -> tuple[Value, Value]:
+        """Cosines and sines of the new positions: [b, s, pairs]."""
+        g = self.g
+        angles = g.unsqueeze(g.cast(self.positions, to=float32), axes=(1,)) * rope.radians
+        cos, sin = (
+            g.expand(
+                g.unsqueeze(table * numpy.float32(rope.magnitude), axes=(0,)),
+                shape=(self.batch, self.count, len(rope.frequencies)),
+            )
+            for table in (g.cos(angles), g.sin(angles))
+        )
+        return cos, sin
+
+    def _mask(self, window: int | None) -> Value:
+        """bool [s, past + s]: the keys that each new token sees."""
+        if window not in self._allowed:
+            g = self.g
+            every = g.range(count=self.past + self.count)
+            own = g.unsqueeze(self.positions, axes=(1,))
+            allowed = g.less_equal(every, own)
+            if window is not None:
+                allowed = g.logical_and(allowed, g.greater(every, own - window))
+            self._allowed[window] = allowed
+        return self._allowed[window]
+
+    def _soft_cap(self, x: Value, cap: float) -> Value:
+        return self.g.tanh(x / numpy.float32(cap)) * numpy.float32(cap) if cap else x
+
+    # ---- weights ---------------------------------------------------------------------------------
+
+    def _embed(self, ids: Value) -> Value:
+        x = self._rows(self.weights("embedding.weight"), ids)
+        if self.spec.embedding_scale != 1:
+            x = x * numpy.float32(self.spec.embedding_scale)
+        places = self.weights("places.weight")
+        return x if places is None else x + self._rows(places, self.positions)
+
+    def _rows(self, table: Matrix | None, at: Value) -> Value:
+        """Rows of a table, in float32."""
+        g = self.g
+        assert table is not None  # checked when names are resolved
+        if not isinstance(table, Blocks):
+            return g.cast(g.gather(self._constant(table), at, axis=0), to=float32)
+        codes, scales = (
+            g.gather(self._constant(part), at, axis=0) for part in (table.codes, table.scales)
+        )
+        made = g.cast(codes, to=float32) * self._spread(scales, table.block)
+        if table.minima is None:
+            return made
+        minima = g.gather(self._constant(table.minima), at, axis=0)
+        return made + self._spread(minima, table.block)
+
+    def _spread(self, blocks: Value, block: int) -> Value:
+        """Repeat the last axis for each element of a block."""
+        g = self.g
+        *outer, count = blocks.shape
+        wide = g.expand(g.unsqueeze(blocks, axes=(-1,)), shape=(*outer, count, block))
+        return g.reshape(wide, shape=(*outer, count * block))
+
+    def _linear(self, x: Value, name: str, otherwise: str = "") -> Value:
+        """x [..., in] times the transposed weights [out, in], plus a bias."""
+        g, matrix = self.g, self.weights(f"{name}.weight")
+        if matrix is None:
+            matrix = self.weights(f"{otherwise}.weight")
+        assert matrix is not None  # checked when names are resolved
+        if isinstance(matrix, Blocks):
+            made = self._block_product(x, matrix)
+        else:
+            made = g.matmul(x, g.transpose(g.cast(self._constant(matrix), to=float32)))
+        bias = self._vector(f"{name}.bias")
+        return made if bias is None else made + g.constant(bias)
+
+    def _block_product(self, x: Value, matrix: Blocks) -> Value:
+        """A product with weights of few bits; minima are a product with sums of blocks of x."""
+        g = self.g
+        codes, scales = self._constant(matrix.codes), self._constant(matrix.scales)
+        weights = g.dequantize(codes, scales, axis=1, block=matrix.block)
+        made = g.matmul(x, g.transpose(weights))
+        if matrix.minima is None:
+            return made
+        return made + g.matmul(
+            self._block_sums(x, matrix.block), g.transpose(self._constant(matrix.minima))
+        )
+
+    def _block_sums(self, x: Value, block: int) -> Value:
+        key = (x.name, block)
+        if key not in self._sums:
+            *outer, width = x.shape
+            parts = self.g.reshape(x, shape=(*outer, width // block, block))
+            self._sums[key] = self.g.reduce_sum(parts, axes=(-1,))
+        return self._sums[key]
+
+    def _vector(self, name: str) -> numpy.ndarray | None:
+        found = self.weights(name)
+        if found is None:
+            return None
+        array = found.floats() if isinstance(found, Blocks) else found
+        return numpy.asarray(array, numpy.float32).reshape(-1)
+
+    def _constant(self, array: numpy.ndarray) -> Value:
+        """A constant; one value for each array, so that tied weights are held once."""
+        if id(array) not in self._constants:
+            self._constants[id(array)] = self.g.constant(array), array
+        return self._constants[id(array)][0]

@@ -1,0 +1,114 @@
+"""What a decoder is: its sizes, norms, activations, positions and scales, without its weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy
+
+from anydim.base.records import dataclass
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary positions (Su et al. 2021, arXiv:2104.09864) of the first elements of each head.
+
+    Attributes:
+        frequencies: Radians per position of each pair of elements.
+        magnitude: Factor of cosines and sines (YaRN's attention factor).
+        interleaved: Pairs are neighbours; otherwise, an element of each half.
+    """
+
+    frequencies: tuple[float, ...]
+    magnitude: float = 1.0
+    interleaved: bool = False
+
+    @property
+    def width(self) -> int:
+        """Elements of a head that are rotated."""
+        return 2 * len(self.frequencies)
+
+    @property
+    def radians(self) -> numpy.ndarray:
+        """The frequencies, float32 [pairs]."""
+        return numpy.array(self.frequencies, numpy.float32)
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """What layers differ in: the keys that a token sees, its own included (None: all before it),
+    and the rotation of its positions (None: no rotation)."""
+
+    window: int | None
+    rope: Rope | None
+
+
+PARTS = frozenset({"norm1", "q", "k", "v", "o", "norm2", "gate", "up", "down"})
+"""Weights of a usual layer (`tensor_names.py`)."""
+
+
+@dataclass(frozen=True)
+class DecoderSpec:
+    """A decoder. Sizes are in elements.
+
+    Attributes:
+        name: Name of the architecture.
+        vocabulary: Tokens.
+        width: Elements of a hidden state.
+        heads: Heads of queries; `kept` of keys and values, `depth` elements each.
+        layers: What each layer has of its own.
+        context: Most tokens of a sequence.
+        epsilon: Of norms.
+        norm: 'rms' (Zhang and Sennrich 2019) or 'layer'.
+        norm_offset: Addend of the scales of rms norms: 1 for Gemma.
+        activation: 'silu', 'gelu' or 'gelu_tanh'.
+        score_scale: Factor of products of queries and keys.
+        score_cap: Soft cap of scores: cap * tanh(score / cap); 0: none. `logit_cap` likewise.
+        embedding_scale: Factor of embeddings.
+        parallel: Attention and feed-forward read the same hidden state and are added (GPT-NeoX).
+        parts: Weights that each layer has; 'places' for a model with learned positions.
+    """
+
+    name: str
+    vocabulary: int
+    width: int
+    heads: int
+    kept: int
+    depth: int
+    layers: tuple[LayerSpec, ...]
+    context: int
+    epsilon: float
+    norm: str = "rms"
+    norm_offset: float = 0.0
+    activation: str = "silu"
+    score_scale: float = 1.0
+    score_cap: float = 0.0
+    logit_cap: float = 0.0
+    embedding_scale: float = 1.0
+    parallel: bool = False
+    parts: frozenset[str] = PARTS
+
+    @property
+    def text(self) -> str:
+        """All fields, in an order that does not depend on hashes."""
+        return f"{replace(self, parts=frozenset())} {sorted(self.parts)}"
+
+    def weight_names(self) -> Iterator[str]:
+        """The weights that the decoder needs, without `.weight`."""
+        yield from ("embedding", "norm")
+        if "places" in self.parts:
+            yield "places"
+        for number in range(len(self.layers)):
+            yield from (f"layers.{number}.{part}" for part in sorted(self.parts - {"places"}))
+
+    def expected_shape(self, stem: str) -> tuple[int | None, ...]:
+        """The shape of a weight by its stem; None: any size."""
+        queries, keys = self.heads * self.depth, self.kept * self.depth
+        return {
+            "embedding": (self.vocabulary, self.width), "head": (self.vocabulary, self.width),
+            "places": (None, self.width), "q": (queries, self.width), "k": (keys, self.width),
+            "v": (keys, self.width), "o": (self.width, queries), "q_norm": (self.depth,),
+            "k_norm": (self.depth,), "gate": (None, self.width), "up": (None, self.width),
+            "down": (self.width, None),
+        }.get(stem, (self.width,))  # fmt: skip

@@ -1,0 +1,228 @@
+"""Folders of Hugging Face: config.json and safetensors, as the row of their architecture says.
+
+Sizes and scales are those of transformers' modules of the same `model_type`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from anydim.base.errors import ModelError
+from anydim.base.records import dataclass
+from anydim.base.text import quote_list, suggestion
+from anydim.serving.language_models import tensor_names as names
+from anydim.serving.language_models.decoder_spec import PARTS, DecoderSpec, LayerSpec, Rope
+from anydim.serving.language_models.rope_scaling import rope_of
+from anydim.serving.language_models.tensor_names import FileNames
+
+_ACTIVATIONS = {
+    "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh",
+}  # fmt: skip
+_SLIDING = "sliding_attention"
+_HEAD_NORMS = frozenset({"q_norm", "k_norm"})
+_POST_NORMS = frozenset({"post1", "post2"})
+
+
+class Config:
+    """The fields of a config.json, with an error that names a missing or wrong one."""
+
+    def __init__(self, fields: Mapping[str, Any], path: str) -> None:
+        self._fields, self._path = fields, path
+
+    def get(self, *names: str, default: Any = None) -> Any:
+        """The first of some fields that is there and not null."""
+        for name in names:
+            if self._fields.get(name) is not None:
+                return self._fields[name]
+        return default
+
+    def whole(self, *names: str, default: int | None = None) -> int:
+        """A size: an integer of at least 1."""
+        found = self.get(*names, default=default)
+        if type(found) is not int or found < 1:
+            raise ModelError(
+                f"'{names[0]}' of '{self._path}' is {found!r}", "expected an integer of at least 1"
+            )
+        return found
+
+    def number(self, *names: str, default: float | None = None) -> float:
+        """A finite number."""
+        found = self.get(*names, default=default)
+        if type(found) not in (int, float):
+            raise ModelError(f"'{names[0]}' of '{self._path}' is {found!r}, expected a number")
+        return float(found)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """How to read a model_type: its spec from a config and the most tokens, and its names."""
+
+    spec: Callable[[Config, int], DecoderSpec]
+    names: FileNames
+
+
+def read_config(folder: Path) -> Config:
+    """Read config.json of a folder. Raises ModelError if it is none."""
+    path = folder / "config.json"
+    try:
+        fields = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ModelError(f"'{path}': {error.strerror}", "give a folder with config.json") from None
+    except ValueError as error:
+        raise ModelError(f"'{path}' is not JSON: {error}") from None
+    if not isinstance(fields, dict):
+        raise ModelError(f"'{path}' is not an object of JSON")
+    inner = fields.get("text_config")  # of models for several kinds of data
+    return Config(inner if isinstance(inner, dict) else fields, str(path))
+
+
+def architecture_of(config: Config) -> Architecture:
+    """The row of a config's model_type. Raises ModelError for an unknown one."""
+    kind = str(config.get("model_type", default=""))
+    if kind not in ARCHITECTURES:
+        hint = suggestion(kind, ARCHITECTURES) or f"known are {quote_list(ARCHITECTURES)}"
+        raise ModelError(
+            f"decoders of model_type '{kind}' are not known",
+            f"{hint}; compile others from ONNX or torch, with ad.cached",
+        )
+    return ARCHITECTURES[kind]
+
+
+def context_of(config: Config) -> int:
+    """The most tokens of a sequence that a config declares."""
+    return config.whole("max_position_embeddings", "n_positions")
+
+
+# ---- rows ----------------------------------------------------------------------------------------
+
+
+def _spec(config: Config, context: int, **more: Any) -> DecoderSpec:
+    """What all architectures have; `more` replaces fields."""
+    width, heads = (
+        config.whole("hidden_size", "n_embd"),
+        config.whole("num_attention_heads", "n_head"),
+    )
+    depth = config.whole("head_dim", default=max(width // heads, 1))
+    kept = config.whole("num_key_value_heads", default=heads)
+    if heads % kept:
+        raise ModelError(f"{heads} heads of queries for {kept} of keys")
+    act = str(config.get("hidden_act", "hidden_activation", "activation_function"))
+    if act not in _ACTIVATIONS:
+        hint = f"known are {quote_list(_ACTIVATIONS)}"
+        raise ModelError(f"activations '{act}' are not supported", hint)
+    fields: dict[str, Any] = {
+        "name": str(config.get("model_type")), "vocabulary": config.whole("vocab_size"),
+        "width": width, "heads": heads, "kept": kept, "depth": depth, "context": context,
+        "epsilon": config.number("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon",
+                                 default=1e-5),
+        "activation": _ACTIVATIONS[act], "score_scale": depth**-0.5,
+    }  # fmt: skip
+    fields |= more
+    if "layers" not in fields:
+        fields["layers"] = _layers(config, _rope(config, context, depth))
+    return DecoderSpec(**fields)
+
+
+def _layers(config: Config, rope: Rope | None, local: Rope | None = None) -> tuple[LayerSpec, ...]:
+    """Layers with the windows of `layer_types`; those with a window rotate by `local`, if given."""
+    count = config.whole("num_hidden_layers", "n_layer")
+    window = config.get("sliding_window")
+    if not config.get("use_sliding_window", default=True):
+        window = None
+    kinds = config.get("layer_types")
+    if kinds is None:
+        kinds = _usual_kinds(config, count) if window else ["full_attention"] * count
+    made = []
+    for kind in kinds[:count]:
+        is_local = kind == _SLIDING and window is not None
+        own = local if is_local and local is not None else rope
+        made.append(LayerSpec(int(window) if is_local else None, own))
+    return tuple(made)
+
+
+def _usual_kinds(config: Config, count: int) -> list[str]:
+    """The layers with windows where a config does not list them."""
+    kind = str(config.get("model_type"))
+    if kind.startswith("gemma"):
+        every = config.whole("sliding_window_pattern", default=2 if kind == "gemma2" else 6)
+        return ["full_attention" if (n + 1) % every == 0 else _SLIDING for n in range(count)]
+    first = config.whole("max_window_layers", default=count) if kind.startswith("qwen") else 0
+    return [_SLIDING if n >= first else "full_attention" for n in range(count)]
+
+
+def _rope(
+    config: Config, context: int, depth: int, layer_type: str = "", theta: float = 10000.0,
+    share: float = 1.0,
+) -> Rope:  # fmt: skip
+    """The rotation of a config, of layers of a type if it distinguishes them."""
+    given = dict(config.get("rope_parameters", default={}))
+    if layer_type and isinstance(given.get(layer_type), dict):
+        given = dict(given[layer_type])
+    else:
+        given |= config.get("rope_scaling", default={})
+        theta = config.number("rope_theta", "rotary_emb_base", default=theta)
+        share = config.number("partial_rotary_factor", "rotary_pct", default=share)
+    longest = context_of(config)
+    whole = config.get("original_max_position_embeddings", default=longest)
+    given.setdefault("original_max_position_embeddings", whole)
+    given.setdefault("max_position_embeddings", longest)
+    theta = float(given.get("rope_theta", theta))
+    width = int(depth * float(given.get("partial_rotary_factor", share)))
+    return rope_of(given, theta, width, context)
+
+
+def _gemma2(config: Config, context: int) -> DecoderSpec:
+    width, depth = config.whole("hidden_size"), config.whole("head_dim", default=256)
+    return _spec(
+        config, context, norm_offset=1.0, embedding_scale=width**0.5,
+        score_scale=config.number("query_pre_attn_scalar", default=float(depth)) ** -0.5,
+        score_cap=config.number("attn_logit_softcapping", default=0.0),
+        logit_cap=config.number("final_logit_softcapping", default=0.0), parts=PARTS | _POST_NORMS,
+    )  # fmt: skip
+
+
+def _gemma3(config: Config, context: int) -> DecoderSpec:
+    depth = config.whole("head_dim", default=256)
+    rope = _rope(config, context, depth, "full_attention", 1e6)
+    base = config.number("rope_local_base_freq", default=10000.0)
+    held = config.get("rope_parameters", default={}).get(_SLIDING)
+    local = rope_of({}, float((held or {}).get("rope_theta", base)), depth, context)
+    spec = _gemma2(config, context)
+    return replace(spec, layers=_layers(config, rope, local), parts=spec.parts | _HEAD_NORMS)
+
+
+def _qwen3(config: Config, context: int) -> DecoderSpec:
+    return _spec(config, context, parts=PARTS | _HEAD_NORMS)
+
+
+def _gpt2(config: Config, context: int) -> DecoderSpec:
+    layers = (LayerSpec(None, None),) * config.whole("n_layer", "num_hidden_layers")
+    return _spec(config, context, norm="layer", layers=layers, parts=PARTS - {"gate"} | {"places"})
+
+
+def _neox(config: Config, context: int) -> DecoderSpec:
+    depth = config.whole("hidden_size") // config.whole("num_attention_heads")
+    return _spec(
+        config, context, norm="layer", layers=_layers(config, _rope(config, context, depth,
+                                                                    share=0.25)),
+        parallel=bool(config.get("use_parallel_residual", default=True)), parts=PARTS - {"gate"},
+    )  # fmt: skip
+
+
+ARCHITECTURES: dict[str, Architecture] = {
+    "llama": Architecture(_spec, names.LLAMA),
+    "mistral": Architecture(_spec, names.LLAMA),
+    "qwen2": Architecture(_spec, names.LLAMA),
+    "qwen3": Architecture(_qwen3, names.LLAMA),
+    "gemma2": Architecture(_gemma2, names.GEMMA),
+    "gemma3_text": Architecture(_gemma3, names.GEMMA),
+    "phi3": Architecture(_spec, names.PHI3),
+    "gpt2": Architecture(_gpt2, names.GPT2),
+    "gpt_neox": Architecture(_neox, names.NEOX),
+}
+"""Decoders by `model_type`. `smollm` files are of model_type 'llama'."""

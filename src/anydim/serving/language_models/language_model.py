@@ -1,0 +1,300 @@
+"""Language models from files that people have: generation, chat, memory by formula.
+
+    lm = ad.language_model("SmolLM2-135M-Instruct.Q4_1.gguf")
+    for text in lm.chat([{"role": "user", "content": "Why is the sky blue?"}]):
+        print(text, end="", flush=True)
+
+Sequences of all threads share steps (`serving/decoding.py`), and each has the tokens that it has
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import InputError, ModelError, OptionError
+from anydim.base.keywords import public
+from anydim.base.user_values import short_repr, whole_within
+from anydim.serving.decoding import Decoder
+from anydim.serving.language_models.chat_template import check_messages
+from anydim.serving.language_models.compiled_rows import compiled_rows
+from anydim.serving.language_models.opening import OpenedModel, open_model
+from anydim.serving.sampling import Choose, sampled
+from anydim.serving.server.pieces import Pieces
+from anydim.sizes import LARGEST
+
+_STOPS = "give a text or a list of texts, none of them empty"
+
+
+@public
+def language_model(
+    path: Any, *, context: int | None = None, quantize: str | None = None,
+    memory: int | str = "1 GiB", rows: int = 32, threads: int | str = "auto", tokenizer: Any = None,
+) -> LanguageModel:  # fmt: skip
+    """Open a language model: a folder of Hugging Face, or a GGUF file.
+
+    Architectures: Llama (and SmolLM), Mistral, Qwen 2 and 3, Gemma 2 and 3, Phi 3, GPT-2, GPT-NeoX.
+    Nothing in the files is executed. Weights of 4 and 8 bits in GGUF files keep their width.
+
+    Args:
+        path: A folder with config.json and *.safetensors, or a .gguf file.
+        context: Most tokens of a sequence. None: what the model declares, at most 8,192.
+        quantize: 'q8' or 'q4': float weights of products become codes of 8 or 4 bits, with a scale
+            for 32 of them. None: weights stay as they are.
+        memory: Most bytes of caches and of a step, a number or a text such as '2 GiB'.
+        rows: Most sequences of a step.
+        threads: Threads of a step, as in `compile`.
+        tokenizer: Path of a tokenizer.json. None: the model's own.
+
+    Returns:
+        The model; `close` it, or use it in `with`.
+
+    Raises:
+        ModelError: The file is damaged, not whole, or of an unknown architecture.
+        OptionError: An argument is out of its range.
+        MissingError: A package is missing that reads the file.
+    """
+    opened = open_model(path, context, quantize, tokenizer)
+    model = compiled_rows(opened, threads)
+    return LanguageModel(opened, Decoder(model, memory=memory, rows=rows), model)
+
+
+class TextStream(Iterator[str]):
+    """The text of an answer, piece by piece. Closing it ends the sequence.
+
+    Attributes:
+        tokens: The tokens so far, the stop token included.
+        reason: Why the answer ended: 'stop', 'length', or None while it runs.
+    """
+
+    def __init__(
+        self, source: Iterator[int], pieces: Pieces, stop: frozenset[int], most: int
+    ) -> None:
+        self.tokens: list[int] = []
+        self.reason: str | None = None
+        self._source, self._pieces, self._stop, self._most = source, pieces, stop, most
+
+    def __next__(self) -> str:
+        while self.reason is None:
+            text = self._take(next(self._source, None))
+            if text:
+                return text
+        raise StopIteration
+
+    def _take(self, token: int | None) -> str:
+        """The text that a token makes final; ends the answer at its last one."""
+        if token is None:
+            self.reason = "length"
+            return self._pieces.end()
+        self.tokens.append(token)
+        if token in self._stop:
+            self.reason = "stop"
+            return self._pieces.end()
+        text = self._pieces.add(token)
+        if self._pieces.is_stopped:
+            self.reason = "stop"
+            self.close()
+        elif len(self.tokens) >= self._most:
+            self.reason = "length"
+            text += self._pieces.end()
+        return text
+
+    def read(self) -> str:
+        """The rest of the text."""
+        return "".join(self)
+
+    def close(self) -> None:
+        """End the sequence; its memory is free after the step that runs."""
+        close = getattr(self._source, "close", None)
+        if close is not None:
+            close()
+        self.reason = self.reason or "stop"
+
+
+@public
+class LanguageModel:
+    """A decoder with its tokenizer. Methods may be called from any threads.
+
+    Attributes:
+        name: Name of the file or folder.
+        spec: Sizes and parts of the decoder.
+        tokenizer: A `tokenizers.Tokenizer`; None where the folder has none.
+        decoder: The `anydim.serving.Decoder` that runs steps.
+        model: What `ad.cached(..., ragged=)` returned; only the decoder may step it.
+    """
+
+    def __init__(self, opened: OpenedModel, decoder: Decoder, model: Any) -> None:
+        self.name, self.spec, self.tokenizer = opened.name, opened.spec, opened.tokenizer
+        self.decoder, self.model = decoder, model
+        self._opened = opened
+
+    # ---- texts and tokens ------------------------------------------------------------------------
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, with the token that the model begins texts with, if any."""
+        if not isinstance(text, str):
+            raise InputError(f"a text is {short_repr(text)}", "give a str")
+        made = self._require_tokenizer().encode(text)
+        ids = list(made.ids)
+        begin = list(self._opened.begin)
+        return ids if ids[: len(begin)] == begin else begin + ids
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        return str(self._require_tokenizer().decode([int(token) for token in tokens]))
+
+    def _require_tokenizer(self) -> Any:
+        if self.tokenizer is None:
+            raise ModelError(f"{self.name} has no tokenizer.json",
+                             "give tokenizer=, or prompts of tokens")  # fmt: skip
+        return self.tokenizer
+
+    # ---- generation ------------------------------------------------------------------------------
+
+    def generate(
+        self, prompt: str | Sequence[int], max_tokens: int = 256, *, temperature: float = 0.0,
+        top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0, repetition_penalty: float = 1.0,
+        logit_bias: Mapping[int, float] | None = None, seed: int | None = None,
+        stop: str | Sequence[str] = (), priority: int = 0, deadline: float | None = None,
+    ) -> TextStream:  # fmt: skip
+        """Continue a prompt.
+
+        Args:
+            prompt: A text, or its tokens.
+            max_tokens: Most tokens of the answer.
+            temperature: 0 chooses the likeliest token; else, logits are divided by it.
+            top_p: Draw from the fewest likeliest tokens whose probabilities sum to this.
+            top_k: Draw from this number of likeliest tokens. 0: all.
+            min_p: Draw from tokens of at least this share of the likeliest one's probability.
+            repetition_penalty: Divides positive logits of tokens that were there before, and
+                multiplies negative ones (Keskar et al. 2019, arXiv:1909.05858).
+            logit_bias: Addends of logits by token.
+            seed: Of the draws, of this sequence alone. None: a new one.
+            stop: Texts that end the answer; they are not part of it.
+            priority: Sequences of higher priority begin first.
+            deadline: Seconds within which the sequence must begin.
+
+        Returns:
+            An iterator over pieces of text, with `tokens`, `reason` and `read()`.
+
+        Raises:
+            InputError: The prompt is malformed, or longer than the context.
+            OptionError: An argument is out of its range.
+            MemoryLimitError: The sequence can never fit into the memory.
+        """
+        tokens = self._tokens_of(prompt)
+        most = self._room_for(tokens, max_tokens)
+        choose = sampled(
+            temperature, top_p, seed, top_k=top_k, min_p=min_p, logit_bias=logit_bias,
+            repetition_penalty=repetition_penalty, prompt=tokens.tolist(),
+        )  # fmt: skip
+        return self._stream(tokens, most, choose, _stop_texts(stop), priority, deadline)
+
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], max_tokens: int = 256,
+        tools: Sequence[Any] | None = None, **options: Any,
+    ) -> TextStream:  # fmt: skip
+        """Answer messages, in the form of the model's chat template.
+
+        Args:
+            messages: Mappings with 'role' and 'content', the oldest first.
+            max_tokens: Most tokens of the answer.
+            tools: Descriptions of functions, for templates that take them.
+            **options: Those of `generate`.
+
+        Raises:
+            InputError: Malformed messages, or the template refuses them.
+            ModelError: The model has no chat template.
+            UserError: As in `generate`.
+        """
+        return self.generate(self.chat_tokens(messages, tools), max_tokens, **options)
+
+    def chat_tokens(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None
+    ) -> list[int]:
+        """The tokens of messages in the chat template, up to where the answer begins."""
+        check_messages(messages)
+        if self._opened.template is None:
+            raise ModelError(f"{self.name} has no chat template", "use generate")
+        text = self._opened.template.render(messages, tools)
+        return list(self._require_tokenizer().encode(text, add_special_tokens=False).ids)
+
+    def _stream(
+        self, tokens: numpy.ndarray, most: int, choose: Choose, stop: Sequence[str], priority: int,
+        deadline: float | None,
+    ) -> TextStream:  # fmt: skip
+        own = self._opened.stop
+        source = self.decoder.generate(
+            tokens, most, own, choose=choose, priority=priority, deadline=deadline
+        )
+        return TextStream(source, Pieces(self._require_tokenizer(), stop), own, most)
+
+    def _tokens_of(self, prompt: Any) -> numpy.ndarray:
+        given = self.encode(prompt) if isinstance(prompt, str) else prompt
+        try:
+            tokens = numpy.asarray(given)
+        except Exception:  # an arbitrary object may raise anything
+            tokens = numpy.array(None)
+        if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
+            raise InputError(f"a prompt is {short_repr(prompt)}",
+                             "give a text or a list of tokens, at least one")  # fmt: skip
+        low, high = int(tokens.min()), int(tokens.max())
+        if low < 0 or high >= self.spec.vocabulary:
+            raise InputError(f"the prompt has the token {low if low < 0 else high}",
+                             f"tokens are 0 to {self.spec.vocabulary - 1}")  # fmt: skip
+        return tokens.astype(numpy.int64)
+
+    def _room_for(self, tokens: numpy.ndarray, max_tokens: Any) -> int:
+        """Most new tokens: `max_tokens`, within the context."""
+        most = whole_within("max_tokens", max_tokens, 1, LARGEST, "give how many tokens at most")
+        if len(tokens) >= self.spec.context:
+            raise InputError(f"the prompt has {len(tokens)} tokens, and sequences at most "
+                             f"{self.spec.context}", "shorten it, or raise context=")  # fmt: skip
+        return min(most, self.spec.context - len(tokens))
+
+    # ---- memory ----------------------------------------------------------------------------------
+
+    def memory(self, lengths: Sequence[int]) -> dict[str, int]:
+        """Bytes of sequences of these lengths: 'weights', 'caches', and a 'step' of one new token
+        for each, by formula.
+
+        Raises:
+            OptionError: A length is not within the context.
+        """
+        for length in lengths:
+            whole_within("a length", length, 1, self.spec.context, "within the context")
+        before = [length - 1 for length in lengths]
+        return {
+            "weights": int(self.model.model.executable.constant_bytes),
+            "caches": int(self.model.cache_bytes(list(lengths))),
+            "step": int(self.model.step_bytes(before, [1] * len(before))),
+        }
+
+    def close(self) -> None:
+        """Refuse new sequences, and wait for the running ones."""
+        self.decoder.close()
+
+    def __enter__(self) -> LanguageModel:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        spec = self.spec
+        return (f"LanguageModel({self.name}: {spec.name}, {len(spec.layers)} layers of "
+                f"{spec.width}, {spec.vocabulary} tokens, context {spec.context})")  # fmt: skip
+
+
+def _stop_texts(stop: Any) -> list[str]:
+    found = [stop] if isinstance(stop, str) else stop
+    try:
+        texts = list(found)
+    except TypeError:
+        raise OptionError(f"stop is {short_repr(stop)}", _STOPS) from None
+    if any(not isinstance(text, str) or not text for text in texts):
+        raise OptionError(f"stop is {short_repr(stop)}", _STOPS)
+    return texts

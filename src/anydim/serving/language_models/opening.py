@@ -1,0 +1,198 @@
+"""Files of a language model as its parts: decoder, weights, tokenizer, chat template."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from anydim.base.errors import ModelError, OptionError
+from anydim.base.records import dataclass
+from anydim.base.user_values import short_repr, whole_within
+from anydim.serving.language_models.chat_template import ChatTemplate
+from anydim.serving.language_models.decoder_spec import DecoderSpec
+from anydim.serving.language_models.gguf_config import gguf_context, gguf_spec
+from anydim.serving.language_models.hugging_face import (
+    Config,
+    architecture_of,
+    context_of,
+    read_config,
+)
+from anydim.serving.language_models.tensor_names import FileNames
+from anydim.serving.language_models.tokenizer_files import gguf_tokenizer, read_tokenizer
+from anydim.serving.language_models.weight_files import (
+    DecoderWeights,
+    TensorFile,
+    open_gguf,
+    open_safetensors,
+)
+from anydim.sizes import LARGEST
+
+CONTEXT = 8192  # most tokens of a sequence by default, where the model allows more
+BITS: Mapping[str | None, int] = {None: 0, "q8": 8, "q4": 4}
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A language model's parts.
+
+    Attributes:
+        name: Name of the file or folder.
+        spec: The decoder.
+        weights: Its weights, read on demand.
+        files: The files that decide its results, and the arguments that do.
+        tokenizer: A `tokenizers.Tokenizer`, or None.
+        template: The chat template, or None.
+        stop: Tokens that end an answer.
+        begin: Tokens that begin each text.
+    """
+
+    name: str
+    spec: DecoderSpec
+    weights: DecoderWeights
+    files: tuple[str, ...]
+    arguments: str
+    tokenizer: Any
+    template: ChatTemplate | None
+    stop: frozenset[int]
+    begin: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What the readers of both kinds of files find."""
+
+    spec: DecoderSpec
+    names: FileNames
+    weights: TensorFile
+    tokenizer: Any
+    template: str | None
+    special: Mapping[str, str]
+    stop: frozenset[int]
+    begin: tuple[int, ...] = ()
+
+
+def is_language_model(path: Any) -> bool:
+    """Whether a path is that of a language model: a GGUF file, or a folder with config.json."""
+    try:
+        found = Path(path)
+        return found.suffix == ".gguf" or (found / "config.json").is_file()
+    except (TypeError, ValueError, OSError):
+        return False
+
+
+def open_model(
+    path: Any, context: int | None, quantize: str | None, tokenizer: Any = None
+) -> OpenedModel:
+    """Read a language model; see `language_model` for arguments and errors."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise OptionError(
+            f"a language model is {short_repr(path)}", "give the path of a folder or a .gguf file"
+        )
+    if quantize not in BITS:
+        raise OptionError(f"quantize is {short_repr(quantize)}", "give 'q8', 'q4' or None")
+    place = Path(path)
+    if not place.exists():
+        raise ModelError(f"there is no '{place}'", "give the path of a folder or a .gguf file")
+    read = _read_folder if place.is_dir() else _read_gguf
+    files = read(place, context, None if tokenizer is None else Path(tokenizer))
+    weights = DecoderWeights(files.weights, files.names, files.spec, BITS[quantize])
+    name = place.stem if place.is_file() else place.resolve().name
+    read_from = [place] if place.is_file() else sorted(place.glob("*.safetensors"))
+    template = None if files.template is None else ChatTemplate(files.template, files.special)
+    return OpenedModel(
+        name, files.spec, weights, tuple(map(str, read_from)), f"{files.spec.text} {quantize}",
+        files.tokenizer, template, files.stop, files.begin,
+    )  # fmt: skip
+
+
+def _chosen_context(context: Any, declared: int) -> int:
+    if context is None:
+        return min(CONTEXT, declared)
+    hint = f"the model declares {declared} tokens"
+    return whole_within("context", context, 1, min(declared, LARGEST), hint)
+
+
+# ---- folders -------------------------------------------------------------------------------------
+
+
+def _read_folder(folder: Path, context: int | None, tokenizer: Path | None) -> _Files:
+    config = read_config(folder)
+    row = architecture_of(config)
+    if config.get("quantization_config"):
+        raise ModelError(
+            f"the weights of '{folder}' are quantised in a way that is not read",
+            "give the folder of the float weights with quantize=, or a GGUF file",
+        )
+    spec = row.spec(config, _chosen_context(context, context_of(config)))
+    path = tokenizer or folder / "tokenizer.json"
+    own = read_tokenizer(path) if path.is_file() or tokenizer is not None else None
+    settings = _json(folder / "tokenizer_config.json")
+    return _Files(
+        spec, row.names, open_safetensors(folder), own, _folder_template(folder, settings),
+        _special(settings), _folder_stop(folder, config),
+    )  # fmt: skip
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """An object of JSON; empty where there is no such file."""
+    try:
+        found = json.loads(path.read_bytes()) if path.is_file() else {}
+    except ValueError as error:
+        raise ModelError(f"'{path}' is not JSON: {error}") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _folder_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
+    path = folder / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text("utf-8", "replace")
+    found = settings.get("chat_template")
+    if isinstance(found, list):  # several, by name
+        named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
+        found = named.get("default")
+    return found if isinstance(found, str) else None
+
+
+def _special(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The texts of special tokens, by their names in templates."""
+    made = {}
+    for name in ("bos_token", "eos_token", "pad_token", "unk_token"):
+        found = settings.get(name)
+        found = found.get("content") if isinstance(found, dict) else found
+        made[name] = found if isinstance(found, str) else ""
+    return made
+
+
+def _folder_stop(folder: Path, config: Config) -> frozenset[int]:
+    found = _json(folder / "generation_config.json").get("eos_token_id")
+    found = config.get("eos_token_id") if found is None else found
+    many = found if isinstance(found, list) else [found]
+    return frozenset(token for token in many if type(token) is int)
+
+
+# ---- GGUF ----------------------------------------------------------------------------------------
+
+
+def _read_gguf(path: Path, context: int | None, tokenizer: Path | None) -> _Files:
+    fields, file = open_gguf(path)
+    chosen = _chosen_context(context, gguf_context(fields))
+    spec, names = gguf_spec(fields, file, chosen)
+    own = gguf_tokenizer(fields) if tokenizer is None else read_tokenizer(tokenizer)
+    stop = {fields.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")}
+    begin = fields.get("tokenizer.ggml.bos_token_id")
+    adds = fields.get("tokenizer.ggml.add_bos_token", False)
+    tokens = fields.get("tokenizer.ggml.tokens", ())
+    special = {}
+    for kind in ("bos", "eos"):
+        number = fields.get(f"tokenizer.ggml.{kind}_token_id")
+        known = type(number) is int and 0 <= number < len(tokens)
+        special[f"{kind}_token"] = str(tokens[number]) if known else ""
+    template = fields.get("tokenizer.chat_template")
+    return _Files(
+        spec, names, file, own, template if isinstance(template, str) else None, special,
+        frozenset(int(token) for token in stop if isinstance(token, int)),
+        (int(begin),) if adds and isinstance(begin, int) else (),
+    )  # fmt: skip

@@ -1,0 +1,204 @@
+"""Files of weights: safetensors and GGUF, memory-mapped; nothing in them is executed.
+
+A tensor is read when the decoder needs it. Every tensor of a file must be used: a weight that
+the decoder does not know would change its results.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import ModelError
+from anydim.base.missing_package import missing_module
+from anydim.base.text import quote_list
+from anydim.serving.language_models.decoder_spec import DecoderSpec
+from anydim.serving.language_models.gguf_file import GgufTensor, read_gguf
+from anydim.serving.language_models.matrices import FORMATS, Blocks, Matrix, quantize, unpack_blocks
+from anydim.serving.language_models.tensor_names import FileNames
+
+_FLOATS = ("float32", "float16", "bfloat16", "float64")
+_UNUSED = re.compile(
+    r"rotary_emb\.inv_freq$|attn\.(masked_)?bias$|attention\.(masked_)?bias$|^rope_"
+)
+"""Tensors of files that follow from others: tables of angles, causal masks."""
+_SMALL = 32  # elements of a block
+PRODUCTS = frozenset({"q", "k", "v", "o", "gate", "up", "down", "head", "embedding"})
+
+
+class TensorFile:
+    """Tensors by name, read on demand."""
+
+    def __init__(self, path: Path, readers: Mapping[str, Callable[[], Matrix]]) -> None:
+        self.path, self._readers = path, readers
+
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self._readers)
+
+    def read(self, name: str) -> Matrix:
+        """A tensor. Raises ModelError if it cannot be read, or holds no floats."""
+        try:
+            found = self._readers[name]()
+        except ModelError:
+            raise
+        except Exception as error:  # of the library, for a file that is damaged
+            raise ModelError(f"tensor '{name}' of '{self.path}' cannot be read: {error}") from None
+        if not isinstance(found, Blocks) and found.dtype.name not in _FLOATS:
+            raise ModelError(f"tensor '{name}' of '{self.path}' is {found.dtype}, expected floats")
+        return found
+
+
+def open_safetensors(folder: Path) -> TensorFile:
+    """The tensors of all *.safetensors files of a folder. Raises ModelError if there are none."""
+    library = _library("safetensors")
+    paths = sorted(folder.glob("*.safetensors"))
+    if not paths:
+        raise ModelError(
+            f"'{folder}' has no *.safetensors file", "weights of other kinds are not read"
+        )
+    readers: dict[str, Callable[[], Matrix]] = {}
+    for path in paths:
+        try:
+            file = library.safe_open(path, framework="numpy")
+            names = list(file.keys())
+        except Exception as error:  # of the library
+            raise ModelError(f"'{path}' is no safetensors file: {error}") from None
+        for name in names:
+            readers[name] = lambda file=file, name=name: file.get_tensor(name)  # type: ignore[misc]
+    return TensorFile(folder, readers)
+
+
+def open_gguf(path: Path) -> tuple[Mapping[str, Any], TensorFile]:
+    """The metadata and the tensors of a GGUF file. Raises ModelError if it is none."""
+    found = read_gguf(path)
+    readers: dict[str, Callable[[], Matrix]] = {
+        name: lambda tensor=tensor, name=name: _gguf_tensor(tensor, name)  # type: ignore[misc]
+        for name, tensor in found.tensors.items()
+    }
+    return found.fields, TensorFile(path, readers)
+
+
+_PLAIN = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
+
+
+def _gguf_tensor(tensor: GgufTensor, name: str) -> Matrix:
+    if tensor.format in FORMATS and len(tensor.shape) == 2:
+        return unpack_blocks(tensor.format, tensor.data)
+    if tensor.format == "BF16":
+        import ml_dtypes
+
+        return tensor.data.view(ml_dtypes.bfloat16)
+    if tensor.format in _PLAIN:
+        return tensor.data.view(_PLAIN[tensor.format])
+    hint = f"known are F32, F16, BF16, {', '.join(FORMATS)}"
+    raise ModelError(f"tensor '{name}' has the format {tensor.format}", hint)
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise missing_module("a language model's file", error) from None
+
+
+class DecoderWeights:
+    """The weights of a decoder by its own names, with checked shapes.
+
+    Args:
+        file: The file.
+        names: The names in the file.
+        spec: The decoder.
+        bits: Products of floats are quantised to codes of 8 or 4 bits; 0: they stay floats.
+
+    Raises:
+        ModelError: A weight is missing, has another shape, or the file has more than the decoder.
+    """
+
+    def __init__(self, file: TensorFile, names: FileNames, spec: DecoderSpec, bits: int) -> None:
+        self._file, self._names, self._spec, self._bits = file, names, spec, bits
+        self._whole: dict[str, Matrix] = {}  # fused matrices until all their parts are read
+        self._read: dict[str, Matrix | None] = {}
+        self._check_names()
+
+    def __call__(self, weight: str) -> Matrix | None:
+        """A weight; None if the decoder has none of this name."""
+        if weight not in self._read:
+            self._read[weight] = self._load(weight)
+        return self._read[weight]
+
+    def release(self) -> None:
+        """Forget what was read."""
+        self._read.clear()
+        self._whole.clear()
+
+    def _load(self, weight: str) -> Matrix | None:
+        stem, held = self._find(weight)
+        if held is None or (stem not in self._spec.parts and not _is_whole(weight)):
+            return None
+        matrix = self._names.part(self._whole_matrix(held), stem, self._spec)
+        if weight.endswith(".weight"):
+            self._check_shape(weight, stem, matrix)
+            if self._bits and stem in PRODUCTS and self._may_quantize(matrix):
+                assert isinstance(matrix, numpy.ndarray)
+                return quantize(matrix, self._bits)
+        return matrix
+
+    def _may_quantize(self, matrix: Matrix) -> bool:
+        return not isinstance(matrix, Blocks) and matrix.shape[1] % _SMALL == 0
+
+    def _whole_matrix(self, held: str) -> Matrix:
+        if held not in self._whole:
+            self._whole[held] = self._file.read(held)
+        return self._whole[held]
+
+    def _find(self, weight: str) -> tuple[str, str | None]:
+        stem, candidates = self._names.names_of(weight)
+        return stem, next((name for name in candidates if name in self._file.names), None)
+
+    def _check_shape(self, weight: str, stem: str, matrix: Matrix) -> None:
+        expected = self._spec.expected_shape(stem)
+        given = tuple(matrix.shape)
+        if len(given) != len(expected) or any(
+            size not in (None, own) for size, own in zip(expected, given)
+        ):
+            sizes = ", ".join("any" if size is None else str(size) for size in expected)
+            raise ModelError(
+                f"weight '{self._find(weight)[1]}' of '{self._file.path}' is {list(given)}, "
+                f"expected [{sizes}]",
+                "the file is not of the model that its configuration describes",
+            )
+
+    def _check_names(self) -> None:
+        """All that is needed is there, and all that is there is used."""
+        used, missing = set(), []
+        for name in self._spec.weight_names():
+            held = self._find(f"{name}.weight")[1]
+            if held is None:
+                missing.append(self._names.names_of(f"{name}.weight")[1][:1])
+            else:
+                used.add(held)
+                used.add(self._find(f"{name}.bias")[1] or held)
+        if missing:
+            first = ", ".join(f"'{name}'" for (name,) in missing[:3])
+            raise ModelError(f"'{self._file.path}' has no {first} and {len(missing) - 1} more"
+                             if len(missing) > 3 else f"'{self._file.path}' has no {first}",
+                             "the file is not whole, or not of this architecture")  # fmt: skip
+        used.update(filter(None, (self._find(f"head.{kind}")[1] for kind in ("weight", "bias"))))
+        rest = sorted(name for name in self._file.names - used if not _UNUSED.search(name))
+        if rest:
+            raise ModelError(
+                f"'{self._file.path}' has tensors that {self._spec.name} does not use: "
+                f"{quote_list(rest[:3])}" + (f" and {len(rest) - 3} more" if len(rest) > 3 else ""),
+                "compile the model from ONNX or torch, with ad.cached",
+            )
+
+
+def _is_whole(weight: str) -> bool:
+    """Whether a weight is one of the whole model, not of a layer."""
+    return not weight.startswith("layers.") and not weight.startswith("places.")
