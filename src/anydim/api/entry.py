@@ -8,6 +8,7 @@ compile            entry.py            arguments to a request; the program cache
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -170,7 +171,7 @@ def compile(
     found = None if entry.is_compiled_elsewhere() else _load_model(entry, request)
     if found is None:
         with entry.locked_entry():
-            found = _load_model(entry, request)
+            found = _load_model(entry, request) or _exchange_weights(entry, request)
             if found is None:
                 with reads_noted() as files:
                     return _build_model(request, entry, files)
@@ -208,9 +209,9 @@ def _build_model(
         return made if prepared.around is None else prepared.around(made)
     model, facts = _compiler().build_model(request)
     if entry is not None and facts is not None:
-        save = partial(model._write, names=("native",), tell=request.advance)
+        save, record = _program_writer(request, model)
         bytes = model.executable.constant_bytes
-        kept = entry.keep(lambda path, more: save(path, facts=more), facts, files or {}, bytes)
+        kept = entry.keep(save, facts, files or {}, bytes, record)
         if kept and _is_lasting(request) and model._serving is None:
             report = replace(model.report, stages={}, kernels={})
             model.serve_by(GENERIC)
@@ -224,6 +225,24 @@ def _build_model(
     return model
 
 
+def _program_writer(request: Request, model: Model) -> tuple[program_cache.Save, bytes]:
+    """What writes a model to the program cache, and the record of how its constants are derived."""
+    record = model._compiled.derivations
+    members: list[Any] = []
+    about: dict[str, Any] = {}
+    if record:
+        made = import_module("anydim.api.structures")
+        members, about = (
+            [made.Member(made.RECORD, record)],
+            {made.SOURCE: made.name_of(request.path)},
+        )
+
+    def save(path: str, more: Mapping[str, Any]) -> None:
+        model._write(path, ("native",), request.advance, {**more, **about}, members)
+
+    return save, record
+
+
 def _is_lasting(request: Request) -> bool:
     """Whether the source can be compiled again, for queries that saved programs cannot answer."""
     return request.path is not None or isinstance(request.source, bytes)
@@ -232,7 +251,7 @@ def _is_lasting(request: Request) -> bool:
 def _load_model(entry: Entry, request: Request, made: CompileReport | None = None) -> Model | None:
     """Load the model of a stored program, None if there is none.
 
-    `made` is the report of its compilation, if this process compiled it.
+    `made` is the report of how this process made it, if it did.
     """
     known = entry.find()
     if known is None:
@@ -262,6 +281,19 @@ def _load_model(entry: Entry, request: Request, made: CompileReport | None = Non
         request.advance("done", 1, 1)
     _log_findings(model.name, facts)
     return model
+
+
+def _exchange_weights(entry: Entry, request: Request) -> Model | None:
+    """Make the program of a stored one that differs in weights alone; None if there is none."""
+    start = time.perf_counter()
+    if not entry.exchange_weights():
+        return None
+    seconds = time.perf_counter() - start
+    found = _load_model(entry, request, CompileReport({"weights": seconds}, cached=1))
+    if found is not None:
+        log.info("%s: put its weights into a program of the cache; %.3f s", found.name, seconds)
+        request.advance("done", 1, 1)
+    return found
 
 
 def _log_findings(name: str, facts: Facts | None) -> None:

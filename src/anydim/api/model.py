@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # not needed to load a program
     from anydim.runtime.program.program_reports import ProgramReports
 
 _HERE = "native"  # the target of cached files
+_OF_CACHE = ("facts", "key", "source", "derivations.json")  # what they alone have
 CompileProgress = Callable[[str, int, int], None]
 
 
@@ -139,7 +140,7 @@ class Model(Fitted, CallableProgram):
         tell = tell or _quiet
         if self._kept is not None and set(names) == {_HERE} and not self.kept_bodies():
             with suppress(ArtefactError):  # damaged meanwhile: write it anew
-                copy(self._kept, path, ("facts", "key"), facts, members)
+                copy(self._kept, path, _OF_CACHE, facts, members)
                 tell(_HERE, 1, 1)
                 return
         with collector_paused():

@@ -8,9 +8,10 @@
 
 A program depends on the contents of the files that its import reads (the model, external data,
 texts of definitions), the arguments of `compile`, settings, the processor, tuned schedules, and the
-code of anydim. A file whose path leads to the file of its last digest, with its size and times, is
-not read again, unless those prove nothing (`base/read_files.py`). A program holds its key: files of
-the cache that were exchanged are compiled again.
+code of anydim. `structures.py` makes that of a source which differs in its weights alone. A file
+whose path leads to the file of its last digest, with its size and times, is not read again, unless
+those prove nothing (`base/read_files.py`). A program holds its key: files of the cache that were
+exchanged are compiled again.
 A program is verified against its digests once after each boot of the machine, and again when the
 state of its file changes. Otherwise, only its manifest and its records are read.
 One process compiles a program; other processes that need it wait for the result.
@@ -18,6 +19,7 @@ One process compiles a program; other processes that need it wait for the result
 
 from __future__ import annotations
 
+import builtins
 import json
 import os
 import time
@@ -28,13 +30,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anydim.api.compile_options import Facts, Request
-from anydim.base import settings
+from anydim.base import log, settings
 from anydim.base.cache import DiskCache, disk_cache, key_of, package_version
 from anydim.base.cache_folder import is_there, keep, limits_text, saved_to, used
 from anydim.base.collector import collector_paused
 from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError, UserError
-from anydim.base.read_files import FileRead, FileState, boot, was_read
+from anydim.base.read_files import FileRead, FileState, boot, reads_noted, was_read
 from anydim.compiler.variants.records import tuned_state
 from anydim.deploy.load import LoadedModel, load, load_kept
 from anydim.runtime.cpu import this_level
@@ -43,6 +45,7 @@ from anydim.sizes import given_dims
 
 if TYPE_CHECKING:  # not needed to load a program
     from anydim.api.model import Model
+    from anydim.api.structures import Source
     from anydim.runtime.program.callable_program import CallableProgram
 
 # settings that change the code of a program
@@ -80,7 +83,6 @@ def entry(request: Request) -> Entry | None:
         "external_data": given.external_data or settings.external_data,
     }
     words = [f"{name}={value!r}" for name, value in sorted(fields.items())]
-    words.append("" if path is None else os.path.basename(path))
     if any(_ADDRESS in word for word in words):  # an object without its own repr
         return None
     try:
@@ -102,8 +104,8 @@ def _in_memory(source: Any) -> bytes | memoryview | None:
 class Entry:
     """The cache entry of one program; `path` is the path of a source file.
 
-    `request` covers all dependencies besides contents, `data` is a source in memory. `follows`:
-    links of its external data may lead anywhere.
+    `request` covers all dependencies besides path and contents, `data` is a source in memory.
+    `follows`: links of its external data may lead anywhere.
     """
 
     def __init__(
@@ -111,13 +113,15 @@ class Entry:
         data: bytes | memoryview | None, follows: bool = False,
     ) -> None:  # fmt: skip
         self._programs, self._sources = programs, sources
-        self._request, self._path, self._follows = request, path, follows
+        self._path, self._data, self._follows = path, data, follows
+        self._structure = request
+        self._request = key_of(request, "" if path is None else os.path.basename(path))
         self._found: str | None = None
         self._last: FileRead | None = None  # the source, without a digest on disk
         self._reads: list[FileRead] = []
         self._compared: list[Any] = []  # the state of the program's file at its last verification
         self._own = [] if data is None else [sha256(data).hexdigest()]
-        self._name = key_of(request, path or self._own[0])
+        self._name = key_of(self._request, path or self._own[0])
         self._lock = f"{sources.path(self._name)}.lock"
 
     @collector_paused(lasting=True)
@@ -142,7 +146,7 @@ class Entry:
             return None
         if state != self._compared:
             self._note(state)
-        self._found = key
+        self._found, self._data = key, None
         return found, facts, time.perf_counter() - start
 
     def check_unchanged(self) -> None:
@@ -163,25 +167,62 @@ class Entry:
         held: AbstractContextManager[bool] = locked(self._lock, self._is_there, _LONGEST_WAIT)
         return held
 
-    def keep(self, save: Save, facts: Facts, files: Mapping[str, FileRead], bytes: int) -> bool:
+    def keep(
+        self, save: Save, facts: Facts, files: Mapping[str, FileRead], bytes: int,
+        record: builtins.bytes = b"",
+    ) -> bool:  # fmt: skip
         """Save a program compiled from these files, unless they changed; return whether saved.
 
         `bytes` is the size of its constants; programs too large for the cache are not saved.
+        `record` is that of their derivations, if other weights may have the same code.
+        """
+        with suppress(UserError, OSError):
+            key = self._store(save, _facts_as_json(facts), files, bytes)
+            if key and record and [*files] == ([] if self._path is None else [self._path]):
+                self._open_structure().keep(key, record)
+            return bool(key)
+        return False
+
+    def exchange_weights(self) -> bool:
+        """Store the program of this source, made from one of its structure; whether it could be."""
+        try:
+            with reads_noted() as files:
+                structure = self._open_structure()
+            for made in structure.exchanged(self._programs):
+                return bool(self._store(made.save, made.facts, files, made.container.length))
+        except (UserError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+            log.info("%s: compiled anew: %s", self._path or "the model", error)
+        return False
+
+    def _open_structure(self) -> Source:
+        found: Source = import_module("anydim.api.structures").Source(
+            self._path, self._data, self._structure
+        )
+        return found
+
+    def _store(
+        self, save: Save, facts: Mapping[str, Any], files: Mapping[str, FileRead], bytes: int
+    ) -> str:
+        """Save a program and return its key; '' if a file changed, or for the limits of the cache.
+
+        Raises UserError, OSError.
         """
         if not self._programs.admits(bytes):
-            return False
-        with suppress(UserError, OSError):
-            reads = [FileRead.of(path) for path in self._source_first(files)]
-            if not all(was_read(files[each.state.path], each) for each in reads):
-                return False
-            key = self._key_of([each.digest for each in reads])
-            path = self._programs.path(key)
-            if not _write(self._programs, path, save, {"facts": _facts_as_json(facts), "key": key}):
-                return False
-            self._reads = reads
-            self._note(_compared_state(path))
-            return True
-        return False
+            return ""
+        reads = [self._read_now(path) for path in self._source_first(files)]
+        if not all(was_read(files[each.state.path], each) for each in reads):
+            return ""
+        key = self._key_of([each.digest for each in reads])
+        path = self._programs.path(key)
+        if not _write(self._programs, path, save, {"facts": facts, "key": key}):
+            return ""
+        self._reads = reads
+        self._note(_compared_state(path))
+        return key
+
+    def _read_now(self, path: str) -> FileRead:
+        """A file as it is now; the source was read before. Raises OSError."""
+        return self._source()[0] if path == self._path else FileRead.of(path)
 
     # ---- keys ----------------------------------------------------------------------------------
 

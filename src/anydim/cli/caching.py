@@ -20,6 +20,7 @@ _KINDS = {  # folders of the cache
     "objects": "object code of kernels",
     "programs": "compiled programs",
     "sources": "files that programs were compiled from",
+    "structures": "programs with the same code",
     "models": "models of sessions and transformers",
     "packed": "weights, packed for this processor",
 }

@@ -19,6 +19,7 @@ from anydim.base.collector import collector_paused
 from anydim.base.dtypes import DType, float64
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.table import frontend_of, read
+from anydim.compiler.graph.derivation_record import write_record
 from anydim.compiler.graph.evaluate import evaluate
 from anydim.compiler.graph.indices import index_ranges
 from anydim.compiler.graph.nodes import Graph
@@ -225,7 +226,8 @@ class Compiled:
 
     `again` compiles the program for another target and number of threads. `reference` evaluates
     the graph in float64, `plain` in its own types, whose products have factors of bfloat16 if
-    they are `rounded`.
+    they are `rounded`. `derivations` is the record of how its constants are derived from weights
+    (`graph/derivation_record.py`), if they are.
     """
 
     executable: Executable[Any]
@@ -238,6 +240,7 @@ class Compiled:
     plain: Callable[[Mapping[str, Any]], dict[str, Any]]
     graph: Graph
     rounded: bool = False
+    derivations: bytes = b""
 
     def tell(self) -> None:
         """Log a summary."""
@@ -305,6 +308,8 @@ def run_pipeline(
             limit.check(lowered.made.program)
         others = (background, on.devices, taken)
         built = work.timed("native", lambda: build(lowered.made, code, *others))
+    weights = frontend_of(source).weights(source)
+    derivations = write_record(store.derived(), weights) if weights else b""
     forget_results()
     work.watch.print_times(work.seconds)
     report = work.report(lowered, built)
@@ -322,7 +327,7 @@ def run_pipeline(
     return Compiled(
         built.executable, lowered.made.program, _reference(plain, float64), report,
         partial(index_ranges, plain), plain.lists, again,
-        _rounded_reference(plain) if rounded else _reference(plain), plain, rounded,
+        _rounded_reference(plain) if rounded else _reference(plain), plain, rounded, derivations,
     )  # fmt: skip
 
 

@@ -141,7 +141,7 @@ def folded_note(before: Iterable[Graph], after: Iterable[Graph]) -> tuple[str, .
     made = {n: c for graph in after for n, c in graph.constants.items() if n not in known}
     if not made:
         return ()
-    taken = bytes_text(sum(constant.array.nbytes for constant in made.values()))
+    taken = bytes_text(sum(constant.nbytes for constant in made.values()))
     return (f"{count_of(len(made), 'value')} of constants alone folded: {taken}",)
 
 

@@ -38,16 +38,17 @@ _LARGE = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class Member:
-    """A member to be written: its bytes, and the alignment of its first byte."""
+    """A member to be written: its bytes, the alignment of its first byte, its SHA-256 if known."""
 
     name: str
     data: bytes | memoryview
     alignment: int = ALIGNMENT
+    digest: str = ""
 
 
 def write(path: str, about: Mapping[str, Any], members: Sequence[Member]) -> None:
     """Write a file atomically. Raises OSError."""
-    manifest, starts = _manifest(about, members, [_sums(member.data) for member in members])
+    manifest, starts = _manifest(about, members, [_sums(member) for member in members])
     digest = hashlib.sha256(manifest).digest()
     with replace_file(path) as new, open(new, "xb") as file:
         entries = [_put(file, 0, MANIFEST, manifest, _own(digest, 0))]
@@ -67,16 +68,18 @@ def copy(
 ) -> None:  # fmt: skip
     """Copy the members and `others` to another file after verifying their digests.
 
-    `omitted` are the manifest entries to leave out, `facts` others to add. Raises OptionError if
-    the file cannot be written, ArtefactError if the source is damaged.
+    `omitted` are the manifest entries and members to leave out, `facts` others to add. Raises
+    OptionError if the file cannot be written, ArtefactError if the source is damaged.
     """
     about = {name: entry for name, entry in container.about.items() if name not in omitted}
     about |= facts or {}
     pages = {member(level["name"], "code"): level["architecture"] for level in about["levels"]}
     members = [
-        Member(name, container.verify_member(name, again=True), PAGES[pages[name]])
-        if name in pages else Member(name, container.verify_member(name, again=True))
-        for name in container.parts
+        Member(
+            name, container.verify_member(name, again=True),
+            PAGES[pages[name]] if name in pages else ALIGNMENT, part.digest,
+        )
+        for name, part in container.parts.items() if name not in omitted
     ]  # fmt: skip
     with writing(path):
         write(path, about, [*members, *others])
@@ -97,10 +100,10 @@ def _own(digest: bytes, length: int) -> bytes:
     return OWN.pack(OWN_ID, OWN.size - 4, FORMAT, digest, length)
 
 
-def _sums(data: bytes | memoryview) -> tuple[str, str]:
+def _sums(member: Member) -> tuple[str, str]:
     """The digest of a member, and the checksum of a large one."""
-    digest = hashlib.sha256(data).hexdigest()
-    return digest, checksum(data) if len(data) > LARGE else ""
+    digest = member.digest or hashlib.sha256(member.data).hexdigest()
+    return digest, checksum(member.data) if len(member.data) > LARGE else ""
 
 
 def _manifest(

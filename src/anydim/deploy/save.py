@@ -80,7 +80,8 @@ def save(
     for number, version in enumerate(ordered, len(ordered)):
         progress(version.target.processor.name, number, 2 * len(ordered))
         members += _members(version, lists, arrays[version.target.processor])
-    members += [Member(constant_member(digest), data) for digest, data in constants.members.items()]
+    members += [Member(constant_member(digest), data, digest=digest)
+                for digest, data in constants.members.items()]  # fmt: skip
     about = {
         **(facts or {}),
         "name": versions[0].made.program.signature.name,

@@ -43,6 +43,13 @@ def head(architecture: str, length: int, entries: Sequence[int], stamp: bytes) -
     return fixed + struct.pack(f"<{len(entries)}Q", *entries)
 
 
+def with_stamp(image: bytes, stamp: bytes) -> bytes:
+    """An image with another stamp."""
+    found = read_head(image)
+    start = head(found.architecture, found.length, found.entries, stamp)
+    return start + image[len(start) :]
+
+
 @dataclass(frozen=True)
 class ImageHead:
     """The head of an image; `length` is that of the whole image, `entries` are offsets."""

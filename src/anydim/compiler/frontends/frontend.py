@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from anydim.compiler.frontends.onnx.file.reading import Opened
     from anydim.compiler.frontends.origins import Origin
+    from anydim.compiler.graph.derivations import Weight
     from anydim.compiler.graph.nodes import Graph
     from anydim.sizes import Dim
 
@@ -104,6 +105,11 @@ class Frontend:
         Raises OptionError for invalid `operators` before it opens a file.
         """
         return None
+
+    def weights(self, source: Any) -> Sequence[Weight]:
+        """The weights of a source that was read; the program of others with its structure is made
+        from its program."""
+        return ()
 
     def delegate(self, source: Any, dims: Mapping[str, Dim], why: str) -> Graph | None:
         """A graph that runs the whole source in onnxruntime, for the reason `why`; None if not

@@ -8,6 +8,7 @@ comprehensions whose tensor names are graph values; or it holds graphs (`regions
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import field, replace
 from functools import cached_property
@@ -18,6 +19,14 @@ import numpy
 from anydim.base.dtypes import from_numpy
 from anydim.base.frozen import FrozenMapping, freeze, freeze_value
 from anydim.base.records import dataclass
+from anydim.compiler.graph.derivations import (
+    FACTS,
+    Derivation,
+    Origin,
+    Scaled,
+    Step,
+    weights_of,
+)
 from anydim.compiler.graph.dims import Origins, origins, pruned
 from anydim.compiler.graph.regions import (
     REGION,
@@ -41,32 +50,66 @@ _REGIONS = (Sizes, PartRegion, BranchRegion, LoopRegion, CallRegion, Foreign)
 class Constant:
     """A read-only array in a graph; equal only to itself, so hashing never reads it.
 
-    With a broadcast `scale`, its elements are the array's times the scale. The product is computed
-    at each access of `array`: weights are large, and most are read once, to be packed.
+    `origin` says how it is derived from the weights of the source, if it is (`derivations.py`).
+    Without an array, it is computed from its origin at each access: weights are large, and most are
+    read once, to be packed.
     """
 
-    def __init__(self, array: numpy.ndarray, scale: numpy.ndarray | None = None) -> None:
-        view = numpy.asarray(array).view()
-        view.flags.writeable = False
-        self._held, self._scale = view, scale
+    def __init__(self, array: numpy.ndarray | None, origin: Origin = None) -> None:
+        self.origin = origin
+        self._held: numpy.ndarray | None = None
+        if array is not None:
+            self._held = numpy.asarray(array).view()
+            self._held.flags.writeable = False
+            self.dtype, self.shape = self._held.dtype, self._held.shape
+
+    @staticmethod
+    def derived(step: Step, *inputs: Constant) -> Constant:
+        """The result of a step. Raises what the step raises."""
+        made = step.run(*(each.elements for each in inputs))
+        return Constant(made, Derivation(step, inputs) if weights_of(inputs) else None)
+
+    @staticmethod
+    def scaled(array: Constant, scale: Constant, shape: tuple[int, ...]) -> Constant:
+        """An array times a scale, viewed in a shape that broadcasts; computed at each access."""
+        made = Constant(None, Derivation(Scaled(shape), (array, scale)))
+        made.dtype, made.shape = numpy.result_type(array.dtype, scale.dtype), array.shape
+        return made
+
+    @property
+    def elements(self) -> numpy.ndarray:
+        """The elements, for steps and stored constants: nothing is decided by them."""
+        if self._held is not None:
+            return self._held
+        assert isinstance(self.origin, Derivation)
+        return self.origin.step.run(*(each.elements for each in self.origin.inputs))
 
     @property
     def array(self) -> numpy.ndarray:
-        """The elements."""
-        if self._scale is None:
-            return self._held
-        return self._held * self._scale
+        """The elements, for decisions: weights that they come from belong to the structure."""
+        self.mark_read()
+        return self.elements
 
-    @cached_property
-    def dtype(self) -> numpy.dtype:
-        """The type of the elements."""
-        parts = (self._held,) if self._scale is None else (self._held, self._scale)
-        return numpy.result_type(*parts)
+    def mark_read(self) -> None:
+        """A decision depends on the elements: their weights belong to the structure."""
+        for weight in weights_of([self]):
+            weight.read = True
+
+    def are(self, fact: str) -> bool:
+        """Whether a fact of `FACTS` holds for the elements."""
+        answer = FACTS[fact](self.elements)
+        for weight in weights_of([self]):
+            weight.facts.append((self, fact, answer))
+        return answer
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.dtype.itemsize * math.prod(self.shape)
 
     @cached_property
     def type(self) -> TensorType:
-        shape = tuple(as_size(size) for size in self._held.shape)
-        return TensorType(from_numpy(self.dtype), shape)
+        return TensorType(from_numpy(self.dtype), tuple(map(as_size, self.shape)))
 
     @cached_property
     def digest(self) -> str:
@@ -76,7 +119,7 @@ class Constant:
     @cached_property
     def identity(self) -> str:
         """A hash of type and content, SHA-256 as hex digits."""
-        content = hashlib.sha256(f"{self.array.dtype} {self.array.shape} ".encode())
+        content = hashlib.sha256(f"{self.dtype} {self.shape} ".encode())
         flat = numpy.ascontiguousarray(self.array).reshape(-1)
         content.update(
             flat.view(numpy.uint8).data

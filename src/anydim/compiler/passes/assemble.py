@@ -184,15 +184,19 @@ class Store:
             kind = "" if packing is None else f"/panels{packing.width}"
             name = fresh(f"{value}{kind}", self.arrays)
             if packing is None:
-                array = numpy.require(constant.array, None, ("C", "A"))
+                array = numpy.require(constant.elements, None, ("C", "A"))
             else:
-                given = lambda: constant.array  # noqa: E731
+                given = lambda: constant.elements  # noqa: E731
                 array, work = allocate_packed(given, constant.dtype, packing, self._pages)
                 self.packings[name] = packing
                 self.later(work)
             self.arrays[name], self._names[key] = array, name
             self.constants[name] = Held(name, from_numpy(array.dtype), array.shape)
         return self._names[key]
+
+    def derived(self) -> dict[str, tuple[Constant, Packing | None]]:
+        """What each array is made of."""
+        return {name: key for key, name in self._names.items()}
 
     def words(self, name: str, words: tuple[int, ...]) -> str:
         """The name of a constant array of 64-bit integers that a launch provides."""

@@ -17,13 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import numpy
-
 from anydim.base.records import dataclass
+from anydim.compiler.graph.derivations import Evaluated
 from anydim.compiler.graph.nodes import Constant, Graph
 from anydim.compiler.passes.flow import Line, group_of, live, pack, unique_name, unpack
 from anydim.compiler.passes.options import EXACT
-from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import body_at, reads, rewrite
 
@@ -106,12 +104,12 @@ class _Work:
         at = [axis.name for axis in statement.axes].index(found.axis.name)
         weights = _weights(producer, producer.axes[at].name, self.constants)
         scale = self._value(found, found.scale)
-        if weights is None or not numpy.isfinite(scale).all():
+        if weights is None or not scale.are("finite"):
             return
         read, dimension = weights
-        array = self.constants[read.tensor].array
-        shape = [-1 if n == dimension else 1 for n in range(array.ndim)]
-        scaled = Constant(array, scale.reshape(shape))
+        array = self.constants[read.tensor]
+        shape = tuple(-1 if n == dimension else 1 for n in range(len(array.shape)))
+        scaled = Constant.scaled(array, scale, shape)
         name = self._add_constant(f"{statement.target} weights", scaled)
         moved = replace(read, tensor=name)
         body = rewrite(producer.body, lambda expr: moved if expr == read else None)
@@ -158,18 +156,16 @@ class _Work:
             return None
         return _Map(read, axes[0], scale, shift)
 
-    def _value(self, found: _Map, part: Expr) -> numpy.ndarray:
+    def _value(self, found: _Map, part: Expr) -> Constant:
         """Evaluate a part of a map for all channels."""
         name, dtype = "part", self.types[found.read.tensor].dtype
         types = {**self.types, name: TensorType(dtype, (found.axis.extent,))}
         group = group_of([Statement(name, (found.axis,), part)], types, [name])
-        arrays = {read.tensor: self.constants[read.tensor].array for read in reads(part)}
-        with numpy.errstate(all="ignore"):
-            return evaluate(group, arrays, {})[name]
+        inputs = (self.constants[tensor.name] for tensor in group.inputs)
+        return Constant.derived(Evaluated(group, dtype), *inputs)
 
     def _constant(self, statement: Statement, found: _Map, word: str, part: Expr) -> Read:
-        value = Constant(self._value(found, part))
-        name = self._add_constant(f"{statement.target} {word}", value)
+        name = self._add_constant(f"{statement.target} {word}", self._value(found, part))
         return Read(name, (Index(found.axis.name),))
 
     def _add_constant(self, name: str, constant: Constant) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 
 from anydim.base.errors import UserError
 from anydim.base.frozen import FrozenMapping
-from anydim.compiler.graph.evaluate import evaluate_node
+from anydim.compiler.graph.derivations import Evaluated
+from anydim.compiler.graph.evaluate import group_of
 from anydim.compiler.graph.nodes import Constant, Graph, Node
 from anydim.compiler.graph.operator import OPERATORS
 from anydim.compiler.graph.regions import REGION, BranchRegion, LoopRegion
@@ -93,12 +94,16 @@ def _fold(graph: Graph, name: str, known: dict[str, Constant]) -> None:
 
 
 def _fold_node(graph: Graph, node: Node, known: dict[str, Constant]) -> bool:
-    values: Mapping[str, object] = {given: known[given].array for given in node.given}
+    inputs = [known[given] for given in node.given]
+    group = group_of(graph, node)
     try:
-        made = evaluate_node(graph, node, values, {})  # type: ignore[arg-type]
+        made = [Constant.derived(Evaluated(group, each.type.dtype, output=number), *inputs)
+                for number, each in enumerate(group.outputs)]  # fmt: skip
     except UserError:  # a constant index out of bounds: reported by the call
+        for each in inputs:
+            each.mark_read()
         return False
-    known.update({name: Constant(array) for name, array in made.items()})
+    known.update(zip(node.outputs, made))
     return True
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import field, replace
+from math import prod
 
 from anydim.base.errors import DeviceError
 from anydim.base.frozen import FrozenMapping
@@ -98,7 +99,7 @@ def _single(graph: Graph, node: Node) -> Graph:
     constants = {
         name: graph.constants[name]
         for name in node.given
-        if name in graph.constants and graph.constants[name].array.size <= _SMALL
+        if name in graph.constants and prod(graph.constants[name].shape) <= _SMALL
     }
     inputs = dict.fromkeys(name for name in node.given if name not in constants)
     whole = graph.replace(

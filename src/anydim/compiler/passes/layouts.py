@@ -18,9 +18,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from typing import Any
 
-import numpy
-
 from anydim.base.records import dataclass
+from anydim.compiler.graph.derivations import LastAxis
 from anydim.compiler.graph.nodes import Constant, Graph
 from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.passes.flow import Line, pack, unpack
@@ -70,7 +69,7 @@ class Layouts:
             kind = types[name]
             types[name] = TensorType(kind.dtype, _last(kind.shape, dim))
             if name in constants:
-                constants[name] = Constant(numpy.moveaxis(constants[name].array, dim, -1))
+                constants[name] = Constant.derived(LastAxis(dim), constants[name])
                 moved[name] = dim
         changed = [_write_in_layouts(line, moved, graph) for line in lines]
         return pack(graph.replace(types=types, constants=constants), changed, types)

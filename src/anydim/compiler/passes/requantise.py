@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 import numpy
 
@@ -93,8 +94,8 @@ class _Work:
             return float(scale.value) >= _MIN_SCALE
         if not isinstance(scale, Read) or scale.tensor not in self.graph.constants:
             return False
-        array = self.graph.constants[scale.tensor].array
-        return array.size == 1 and bool((array >= _MIN_SCALE).all())
+        constant = self.graph.constants[scale.tensor]
+        return prod(constant.shape) == 1 and bool((constant.array >= _MIN_SCALE).all())
 
     def constant(self, value: Expr, axes: Mapping[str, Axis]) -> Read:
         """Add a value for an expression of constants, along the axes it uses."""

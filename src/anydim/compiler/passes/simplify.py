@@ -12,9 +12,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from anydim.base.dtypes import convert_array, float64
 from anydim.base.errors import InputError
 from anydim.base.records import dataclass
+from anydim.compiler.graph.derivations import Evaluated
 from anydim.compiler.graph.nodes import Constant, Graph
 from anydim.compiler.kernels.inference import dtype_of, free_axes
 from anydim.compiler.kernels.work_estimate import cost
@@ -24,7 +24,6 @@ from anydim.compiler.passes.rules import simplify_expression
 from anydim.compiler.passes.shared_loops import rename_axes
 from anydim.compiler.passes.view_forms import is_reshape, is_view
 from anydim.lang.meaning.contract import factors
-from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.ranges import INSIDE, UNDECIDED, read_guards, read_status
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Statement
 from anydim.lang.tree.affine import affine, reads, rewrite, to_expr
@@ -145,18 +144,19 @@ def _fold_statement(
             pending += inputs_of(later[name])
     ordered = [made for name, made in later.items() if name in needed]
     group = group_of([*ordered, statement], graph.types, [statement.target])
-    arrays = {tensor.name: constants[tensor.name].array for tensor in group.inputs}
+    inputs = [constants[tensor.name] for tensor in group.inputs]
     count = math.prod(axis.extent.constant or 0 for axis in statement.axes)
-    if ordered and count > sum(array.size for array in arrays.values()):
+    if ordered and count > sum(math.prod(each.shape) for each in inputs):
         if count > _WIDE or not (wanted or cost(statement.body) >= _LONG):
             return None
     extents = [axis.extent.constant or 0 for axis in (*statement.axes, *statement.reduced)]
     dtype = graph.types[statement.target].dtype
-    long = math.prod(extents) > _LONG_SUM and statement.combine and dtype.is_float
+    long = math.prod(extents) > _LONG_SUM and bool(statement.combine) and dtype.is_float
     try:
-        made = evaluate(group, arrays, {}, float64 if long else None)[statement.target]
-        return Constant(convert_array(made, dtype.numpy) if long else made)
+        return Constant.derived(Evaluated(group, dtype, long), *inputs)
     except InputError:  # a constant index out of bounds: reported by the call
+        for each in inputs:
+            each.mark_read()
         return None
 
 

@@ -86,4 +86,4 @@ def _weights(
 def _are_zeros(points: Expr, graph: Graph) -> bool:
     """Whether zero points are constant 0, as in symmetric quantisation."""
     found = [graph.constants.get(read.tensor) for read in reads(points)]
-    return all(constant is not None and not constant.array.any() for constant in found)
+    return all(constant is not None and constant.are("zero") for constant in found)

@@ -13,7 +13,8 @@ from anydim.base.records import dataclass
 class CompileReport:
     """How a model was compiled.
 
-    `seconds` is the time of each pass in order, or "load" for a program found on disk. `stages`
+    `seconds` is the time of each pass in order, or "load" for a program found on disk, or "weights"
+    for one that was made from the program of a model with other weights. `stages`
     prints stages on request; `notes` are lines on fusion and on eliminated shape arithmetic;
     `compiled` and `cached` count native modules compiled now and found on disk; `kernels` are the
     kernels of its sites, by name (loop IR).

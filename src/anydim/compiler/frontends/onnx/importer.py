@@ -65,7 +65,7 @@ def _graph(opened: Opened, dims: Mapping[str, Dim], operators: Operators, fallba
     proto = opened.proto.graph
     functions = functions_of(opened.proto, opened.opset, opened.name)
     model = ImportState(opened.name, opened.folder, functions, operators, opened.domains)
-    model.fallback = fallback
+    model.fallback, model.tracked = fallback, opened.tracked
     emitter = Emitter(Box(), reserved=model.dims)
     names = GraphImporter(model, emitter, opened.opset)
     names.is_model = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from anydim.compiler.frontends.origins import LARGEST_KEPT, ModelFile, Origin
 
 if TYPE_CHECKING:
     from anydim.compiler.frontends.onnx.file.reading import Opened
+    from anydim.compiler.graph.derivations import Weight
     from anydim.compiler.graph.nodes import Graph
     from anydim.sizes import Dim
 
@@ -61,6 +62,9 @@ class OnnxFrontend(Frontend):
         if operators is not None:
             import_module("anydim.compiler.frontends.custom").operators_of(operators)
         return _opened(source, external_data)
+
+    def weights(self, source: Any) -> Sequence[Weight]:
+        return [*source.tracked.values()] if hasattr(source, "tracked") else ()
 
     def delegate(self, source: Any, dims: Mapping[str, Dim], why: str) -> Graph | None:
         importer = import_module("anydim.compiler.frontends.onnx.importer")

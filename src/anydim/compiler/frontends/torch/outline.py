@@ -74,4 +74,4 @@ def outline(path: str) -> ProgramOutline:
 
 
 def _bytes(constant: Any) -> int:
-    return int(constant.array.nbytes)
+    return int(constant.nbytes)

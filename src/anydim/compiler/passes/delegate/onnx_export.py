@@ -49,7 +49,7 @@ def export_model(graph: Graph, named: bool = True) -> Exported:
         for number, made in enumerate(writer.nodes[first:] if named else ()):
             made.name = f"{node.outputs[0]}: {node.source}{f' {number}' if number else ''}"
     held = {name: graph.constants[name] for name in graph.constants if name in names}
-    bytes = sum(constant.array.nbytes for constant in held.values())
+    bytes = sum(constant.nbytes for constant in held.values())
     if bytes > _MAX_BYTES:
         raise OptionError(
             f"{graph.name}: a part for an engine has {bytes} bytes of weights, and an ONNX model"

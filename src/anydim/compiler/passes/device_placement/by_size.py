@@ -126,7 +126,7 @@ def crossings(graph: Graph, engines: Container[str] = ()) -> list[tuple[str, str
 def twice_bytes(placements: Sequence[Graph]) -> int:
     """Bytes of constants that several placements duplicate across devices."""
     held = {
-        (name, node.device, placed.constants[name].array.nbytes)
+        (name, node.device, placed.constants[name].nbytes)
         for placed in placements
         for node in placed.nodes
         for name in node.given

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
@@ -19,6 +19,9 @@ from anydim.compiler.frontends.onnx.file.order import sort_nodes
 from anydim.compiler.frontends.onnx.file.tensors import densify
 from anydim.compiler.frontends.onnx.file.wire import Span, map_file, no_model, without_weights
 
+if TYPE_CHECKING:
+    from anydim.compiler.graph.derivations import Weight
+
 OLDEST_OPSET = 1
 _READ_AT_ONCE = 1 << 30
 
@@ -30,7 +33,8 @@ class Opened:
     """A decoded model, its name in messages, its opset and the folder of its data.
 
     `domains` has the opsets of other domains than the standard's. `weights` reads the content of
-    initializers, by number, that `proto` does not hold.
+    initializers, by number, that `proto` does not hold. `tracked` are the weights that an import
+    found, by number.
     """
 
     proto: Any
@@ -39,6 +43,7 @@ class Opened:
     folder: DataFolder | None
     domains: Mapping[str, int]
     weights: Mapping[int, Callable[[], numpy.ndarray]] = field(default_factory=dict)
+    tracked: dict[int, Weight] = field(default_factory=dict)
 
 
 def open_model(source: Any, external_data: str | None = None) -> Opened:

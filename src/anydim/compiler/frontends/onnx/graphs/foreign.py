@@ -252,7 +252,7 @@ def _value(names: Names, name: str) -> str:
 
 def _contents(emitter: Any, value: str) -> numpy.ndarray | None:
     """The contents of a value that is known and holds numbers."""
-    if value not in emitter.known or emitter.known[value].array.dtype == object:
+    if value not in emitter.known or emitter.known[value].has_sizes:
         return None
     array: numpy.ndarray = emitter.known[value].array
     return array

@@ -7,14 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
+import numpy
+
+from anydim.base.dtypes import from_numpy
 from anydim.base.errors import ModelError
 from anydim.base.records import dataclass
 from anydim.compiler.frontends.custom import Operators
 from anydim.compiler.frontends.onnx.file.data_folder import DataFolder
+from anydim.compiler.frontends.onnx.file.structure import is_weight
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported, read_tensor
 from anydim.compiler.frontends.onnx.graphs.functions import Function
 from anydim.compiler.frontends.onnx.values.bindings import Binding, Broken, Items, Maybe, Packed
 from anydim.compiler.frontends.onnx.values.emitter import Emitter
+from anydim.compiler.graph.derivations import Weight
 
 TWO_VALUES = "is also an initializer of the same body"
 
@@ -46,6 +51,7 @@ class ImportState:
     bodies: dict[Any, Any] = field(default_factory=dict)  # of functions, by argument types
     expansions: dict[int, int] = field(default_factory=dict)  # node counts of expanded functions
     depth: int = 0
+    tracked: dict[int, Weight] = field(default_factory=dict)  # by number of the initializer
     fallback: bool = False  # whether onnxruntime may run nodes that cannot be imported
 
 
@@ -119,8 +125,15 @@ class Names(ABC):
                 self.fail(self.path + tensor.name, "initializer", str(reason))
                 continue
             value = self.value_name(tensor.name)
-            self.emitter.add_constant(value, array)
+            weight = self.weight(number, array) if self.is_model else None
+            self.emitter.add_constant(value, array, weight)
             self.held[tensor.name] = value
+
+    def weight(self, number: int, array: numpy.ndarray) -> Weight | None:
+        """The weight of an initializer of the model; None if its contents belong to the graph."""
+        if not is_weight(from_numpy(array.dtype), array.size):
+            return None
+        return self.model.tracked.setdefault(number, Weight(number))
 
     @abstractmethod
     def run(self, nodes: Sequence[Any], results: Sequence[str] = ()) -> None:

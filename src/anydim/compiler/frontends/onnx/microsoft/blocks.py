@@ -6,6 +6,8 @@ zero) * scale.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy
 
 from anydim.base.dtypes import convert_array, float32, int4, int8, int64, uint8
@@ -63,8 +65,9 @@ def _contents(call: OnnxNode, position: int, count: int) -> numpy.ndarray | None
     """The `count` constant bytes of an input; None for any other input."""
     name, emitter = call.input(position), call.emitter
     held = emitter.known.get(name) or emitter.constants.get(name)
-    array = None if held is None else held.array
-    return array if array is not None and (array.dtype, array.size) == ("uint8", count) else None
+    if held is None or (held.dtype, prod(held.shape)) != ("uint8", count):
+        return None
+    return held.array
 
 
 def _fields(packed: numpy.ndarray, bits: int) -> numpy.ndarray:

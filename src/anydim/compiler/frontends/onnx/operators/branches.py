@@ -40,7 +40,7 @@ def if_(call: OnnxNode) -> Sequence[Result]:
     branch, and sizes select it, a guard rejects such sizes.
     """
     known = call.emitter.known.get(call.input(0))
-    if known is not None and known.array.dtype != object and known.array.size == 1:
+    if known is not None and not known.has_sizes and known.array.size == 1:
         return call.scope.inline(call.attribute(_branch(bool(numpy.all(known.array)))))
     relation = relation_of(call.emitter, call.input(0))
     taken = None if relation is None else decide(call.emitter, relation)

@@ -219,7 +219,7 @@ class Iterations:
         if not isinstance(held, str) or emitter.types[held].dtype != boolean:
             raise Unsupported("a condition that is not bool")
         known = emitter.known.get(held)
-        if known is not None and known.array.dtype != object and known.array.all():
+        if known is not None and not known.has_sizes and known.array.all():
             return held if self.first else ""
         return attempt.body.emit("reshape", held, shape=()) if emitter.types[held].rank else held
 

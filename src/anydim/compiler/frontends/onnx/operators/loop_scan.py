@@ -50,7 +50,7 @@ def _first(call: OnnxNode) -> tuple[str | None, bool]:
     if kind.dtype != boolean or any(size.constant != 1 for size in kind.shape):
         raise Unsupported(f"a condition of type {kind}")
     known = call.emitter.known.get(name)
-    if known is not None and known.array.dtype != object:
+    if known is not None and not known.has_sizes:
         return None, not bool(known.array.all())
     return (call.emit("reshape", name, shape=()) if kind.rank else name), False
 

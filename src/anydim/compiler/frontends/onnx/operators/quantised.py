@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from anydim.base.dtypes import DType, float8_e8m0fnu, float32, uint8
 from anydim.compiler.frontends.onnx.file.tensors import Unsupported, element_type
@@ -120,7 +121,7 @@ def _without_requantization(call: OnnxNode, value: str, to: DType) -> str | None
 def _round_trips(call: OnnxNode, scale: str) -> bool:
     """Whether x * scale / scale is known to be exact for numbers of 16 bits."""
     known = call.emitter.known.get(scale)
-    if known is None or known.dtype != float32 or known.array.size != 1:
+    if known is None or known.dtype != float32 or prod(known.shape) != 1:
         return False
     return 1 / _MODERATE < float(known.array.ravel()[0]) < _MODERATE
 
@@ -132,8 +133,9 @@ def _same_number(call: OnnxNode, left: str, right: str) -> bool:
         return True
     if left not in known or right not in known:
         return False
-    a, b = known[left].array, known[right].array
-    return a.shape == b.shape and bool((a == b).all())
+    if known[left].shape != known[right].shape:
+        return False
+    return bool((known[left].array == known[right].array).all())
 
 
 def _working(call: OnnxNode) -> DType:

@@ -103,7 +103,7 @@ def relation_of(emitter: Emitter, value: str) -> Relation | None:
 def _size(emitter: Emitter, value: str) -> Size | None:
     """The integer that a value is known to hold."""
     known = emitter.known.get(value)
-    if known is None or known.array.size != 1 or not known.dtype.is_integer:
+    if known is None or not known.dtype.is_integer or known.array.size != 1:
         return None
     item = known.array.reshape(-1)[0]
     return item if isinstance(item, Size) else as_size(int(item))

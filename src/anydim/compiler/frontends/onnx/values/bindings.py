@@ -13,6 +13,7 @@ import numpy
 
 from anydim.base.dtypes import DType, from_numpy, int64
 from anydim.base.records import dataclass
+from anydim.compiler.graph.nodes import Constant
 from anydim.lang.tree import TensorType
 from anydim.sizes import Size, as_size
 
@@ -39,8 +40,51 @@ class Known:
         return Known(Known.sizes([size], dtype).array.reshape(()), dtype)
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        return self.array.shape
+
+    @property
+    def has_sizes(self) -> bool:
+        """Whether the array holds sizes."""
+        return self.array.dtype == object
+
+    @property
     def type(self) -> TensorType:
-        return TensorType(self.dtype, tuple(as_size(size) for size in self.array.shape))
+        return TensorType(self.dtype, tuple(map(as_size, self.shape)))
+
+    def constant(self) -> Constant:
+        """A constant of the numbers."""
+        return Constant(self.array)
+
+
+class KnownWeight(Known):
+    """The contents of a small weight, or of what is derived from one.
+
+    Who reads them decides by them (`graph/derivations.py`).
+    """
+
+    has_sizes = False
+
+    def __init__(self, held: Constant) -> None:
+        object.__setattr__(self, "held", held)
+        object.__setattr__(self, "dtype", held.type.dtype)
+
+    held: Constant
+
+    @property
+    def array(self) -> numpy.ndarray:
+        """The contents."""
+        return self.held.array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the array."""
+        return self.held.shape
+
+    def constant(self) -> Constant:
+        """The constant, whose origin is known."""
+        return self.held
 
 
 def plain(array: numpy.ndarray, dtype: DType) -> numpy.ndarray:

@@ -16,14 +16,16 @@ import numpy
 from anydim.base.dtypes import DType
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.records import dataclass
-from anydim.compiler.frontends.onnx.values.bindings import Known
+from anydim.compiler.frontends.onnx.values.bindings import Known, KnownWeight
 from anydim.compiler.frontends.onnx.values.size_folding import (
     Assumed,
     Assuming,
     Fitted,
     Undecided,
+    derived_results,
     known_results,
 )
+from anydim.compiler.graph.derivations import Weight
 from anydim.compiler.graph.nodes import Constant, Graph, Node
 from anydim.compiler.graph.operator import operator
 from anydim.compiler.graph.regions import REGION, SIZES, Region, Sizes
@@ -72,13 +74,14 @@ class Emitter:
         self.taken.add(name)
         return name
 
-    def add_constant(self, name: str, array: numpy.ndarray) -> None:
-        """Add a constant to the graph; small ones are known too."""
+    def add_constant(self, name: str, array: numpy.ndarray, weight: Weight | None = None) -> None:
+        """Add a constant to the graph, the array of a weight; small ones are known too."""
         self.taken.add(name)
         if array.size <= MOST_KNOWN:
-            self.add_known(name, Known.of(array), name)
+            known = Known.of(array) if weight is None else KnownWeight(Constant(array, weight))
+            self.add_known(name, known, name)
             return
-        constant = Constant(array)
+        constant = Constant(array, weight)
         self.constants[name] = constant
         self.types[name] = constant.type
 
@@ -114,8 +117,8 @@ class Emitter:
         if source is None:
             return
         known = self.known[name]
-        if known.array.dtype != object:
-            self.constants[name] = Constant(known.array)
+        if not known.has_sizes:
+            self.constants[name] = known.constant()
             return
         flat = name if known.array.ndim <= 1 else self.fresh(f"{name}/flat")
         values = tuple(as_size(size) for size in known.array.flat)
@@ -250,6 +253,9 @@ class Emitter:
         if not all(map(self._foldable, nodes)):
             return Folded(None, {})
         given = {name for node in nodes for name in node.given}
+        derived = self._derive(nodes, given)
+        if derived:
+            return Folded(derived, {})
         found = {name: self.known[name].array for name in given if name in self.known}
         assumptions = {name: self.assumed[name] for name in given if name in self.assumed}
         exact = Fitted(self.box)
@@ -263,6 +269,26 @@ class Emitter:
         likely = assuming.likely and all(each.likely for each in assumptions.values())
         held = tuple(dict.fromkeys(guards))
         return Folded(made, {n: Assumed(k.array, held, likely) for n, k in usual.items()})
+
+    def _derive(self, nodes: Sequence[Node], given: Iterable[str]) -> dict[str, Known]:
+        """The results of nodes that read weights and other numbers, if there are such."""
+        known = {name: self.known[name] for name in given if name in self.known}
+        if not any(isinstance(each, KnownWeight) for each in known.values()):
+            return {}
+        if any(each.has_sizes or name in self.assumed for name, each in known.items()):
+            return {}
+        held = {name: each.constant() for name, each in known.items()}
+        made: dict[str, Known] = {}
+        try:
+            for node in nodes:
+                kinds = [self.types[name] for name in node.given]
+                inputs = [held[name] for name in node.given]
+                results = derived_results(node, kinds, inputs, self.box)
+                for name, constant in zip(node.outputs, results):
+                    held[name], made[name] = constant, KnownWeight(constant)
+        except Undecided:
+            return {}
+        return made
 
     def _foldable(self, node: Node) -> bool:
         small = all(_count(self.types[name]) <= MOST_KNOWN for name in node.outputs)

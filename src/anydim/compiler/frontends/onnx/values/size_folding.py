@@ -26,7 +26,8 @@ import numpy
 from anydim.base.dtypes import DType
 from anydim.base.errors import AnydimError
 from anydim.base.records import dataclass
-from anydim.compiler.graph.nodes import Node
+from anydim.compiler.graph.derivations import Evaluated
+from anydim.compiler.graph.nodes import Constant, Node
 from anydim.compiler.graph.operator import operator
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import TensorType
@@ -297,6 +298,29 @@ def known_results(
     except (TypeError, ValueError, AttributeError, AnydimError, ArithmeticError) as error:
         raise Undecided(node.operator) from error
     return [_unwrap(made[t.name], t.type.dtype.numpy) for t in group.outputs]
+
+
+def derived_results(
+    node: Node, types: Sequence[TensorType], inputs: Sequence[Constant], box: Box
+) -> list[Constant]:
+    """The results of a node for numbers, of which weights determine some.
+
+    Raises Undecided for nodes without a step.
+    """
+    if operator(node.operator).routine is not None:
+        raise Undecided(node.operator)
+    group = operator(node.operator).instantiate(types, node.attributes, box)
+    if group.guards:
+        raise Undecided(node.operator)
+    try:
+        return [
+            Constant.derived(Evaluated(group, each.type.dtype, output=number), *inputs)
+            for number, each in enumerate(group.outputs)
+        ]
+    except (TypeError, ValueError, AttributeError, AnydimError, ArithmeticError) as error:
+        for constant in inputs:
+            constant.mark_read()
+        raise Undecided(node.operator) from error
 
 
 _OWN = {

@@ -1,0 +1,130 @@
+"""Programs by structure: a program for other weights is made from a stored one.
+
+    structures/XX/KEY    the programs of a structure: their keys, and the digests of the weights
+                         that belong to the structure; KEY is the digest of the source without the
+                         contents of weights, and of all that a program depends on besides it
+
+A program has the record of how its constants are derived from weights (`RECORD`). They are derived
+again from those of the source; code and records are copied. `compiler/graph/derivations.py` says
+what makes two sources differ in structure.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from anydim.base.cache import DiskCache, disk_cache, key_of
+from anydim.base.cache_folder import is_there
+from anydim.base.digest import sha256
+from anydim.base.read_files import note_read, open_regular
+from anydim.base.records import dataclass
+from anydim.deploy.archive import Member
+from anydim.deploy.container import Container
+from anydim.deploy.exchange import RECORD, SOURCE, renamed, write_exchanged
+
+if TYPE_CHECKING:
+    from anydim.compiler.frontends.onnx.file.structure import Structure
+
+_MOST = 8  # programs of a structure
+
+
+class Source:
+    """A source with the contents `data`; `request` is the key of all else but its path."""
+
+    def __init__(self, path: str | None, data: bytes | memoryview | None, request: str) -> None:
+        """Raises OSError."""
+        self.name = name_of(path)
+        self._data = _contents(path) if path is not None else memoryview(data or b"").cast("B")
+        self._file = import_module("anydim.compiler.frontends.onnx.file.structure")
+        self._found: Structure | None = self._file.structure_of(self._data)
+        self._key = (
+            ""
+            if self._found is None
+            else key_of("structure 1", request, str(path is None), self._found.digest)
+        )
+
+    def keep(self, program: str, record: bytes) -> None:
+        """Note that a program, by its key, was compiled from this source."""
+        cache = disk_cache("structures")
+        if cache is None or self._found is None:
+            return
+        read = (number for number in json.loads(record)["read"] if number in self._found.weights)
+        row = [program, {str(number): self._digest(number) for number in read}]
+        others = [each for each in _rows(cache, self._key) if each[0] != program]
+        cache.put(self._key, json.dumps([row, *others][:_MOST]).encode())
+
+    def exchanged(self, programs: DiskCache) -> Iterator[Exchanged]:
+        """The stored programs of this structure with the constants of this source.
+
+        Raises ArtefactError for a damaged one.
+        """
+        cache, found = disk_cache("structures"), self._found
+        if cache is None or found is None:
+            return
+        again = None
+        for program, digests in _rows(cache, self._key):
+            path = programs.path(program)
+            read = {int(number): digest for number, digest in digests.items()}
+            if not is_there(path) or any(self._digest(n) != digest for n, digest in read.items()):
+                continue
+            again = again or import_module("anydim.compiler.graph.derivation_record").derive_again
+            container = Container(path)
+            record = bytes(container.verify_member(RECORD))
+            arrays = again(record, self._weight)
+            if arrays is not None:
+                yield Exchanged(container, record, arrays, self.name)
+
+    def _digest(self, number: int) -> str:
+        """The digest of a weight."""
+        assert self._found is not None
+        span = self._found.weights[number].span
+        digest: str = sha256(self._data[span.start : span.stop]).hexdigest()
+        return digest
+
+    def _weight(self, number: int) -> Any:
+        assert self._found is not None
+        return self._file.read_weight(self._data, self._found.weights[number])
+
+
+@dataclass(frozen=True)
+class Exchanged:
+    """A stored program, its record, and new constants by name; `name` is that of their source."""
+
+    container: Container
+    record: bytes
+    arrays: Mapping[str, Any]
+    name: str
+
+    @property
+    def facts(self) -> Any:
+        """The facts of its manifest, with the new name."""
+        facts = json.dumps(self.container.about["facts"]).encode()
+        return json.loads(renamed(facts, self.container.about[SOURCE], self.name))
+
+    def save(self, path: str, about: Mapping[str, Any]) -> None:
+        """Write its file, with more entries of the manifest. Raises OptionError, ArtefactError."""
+        names = self.container.about[SOURCE], self.name
+        more, others = {**about, SOURCE: self.name}, [Member(RECORD, self.record)]
+        write_exchanged(self.container, path, self.arrays, names, more, others)
+
+
+def name_of(path: str | None) -> str:
+    """The name of a source in texts."""
+    return "the model" if path is None else os.path.basename(path)
+
+
+def _rows(cache: DiskCache, key: str) -> list[Any]:
+    found = cache.get(key)
+    return [] if found is None else json.loads(found)  # verified by its digest
+
+
+def _contents(path: str) -> memoryview:
+    """The bytes of a file, mapped as long as they are used."""
+    with open_regular(path) as file:
+        note_read(path, os.fstat(file.fileno()))
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -1,0 +1,215 @@
+"""The derivations of a program's constants as JSON, and their repetition on other weights.
+
+    {"texts":   ["input float32[64] t0 ...", ...],              groups
+     "steps":   [["weight", 3], ["evaluate", [0, 1], ...], ["scale", [0, 2], [64, 1]], ...],
+     "outputs": {"conv1/panels16": [2, {"is": "Panels", ...}], ...},
+     "facts":   [[1, "finite", true], ...],
+     "read":    [5, ...]}                                       weights of the structure, by number
+
+Steps refer to those before them. Constants that no weight determines are in the program's file; the
+elements of small ones that a step needs are in the record.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import DTYPES, from_numpy
+from anydim.base.records import fields_of
+from anydim.compiler.graph.derivations import (
+    FACTS,
+    Evaluated,
+    LastAxis,
+    Scaled,
+    Step,
+    Weight,
+    weights_of,
+)
+from anydim.compiler.graph.nodes import Constant
+from anydim.lang.surface.group_text import parse_group
+from anydim.lang.surface.printer import print_group
+from anydim.lang.tree import Expr, Group, Read
+from anydim.lang.tree.affine import rewrite
+from anydim.runtime.packing import pack
+from anydim.runtime.pages import Pages
+from anydim.runtime.panels import BytesPanels, NarrowPanels, Packing, Panels, ProductPanels
+
+_PACKINGS = {each.__name__: each for each in (Panels, ProductPanels, BytesPanels, NarrowPanels)}
+_MOST_BYTES = 1 << 16  # of a constant in the record
+
+
+def write_record(
+    constants: Mapping[str, tuple[Constant, Packing | None]], weights: Iterable[Weight]
+) -> bytes:
+    """The record of the constants of a program, by name, and the weights of its source.
+
+    Empty if a step needs a large constant that no weight determines.
+    """
+    writer = _Writer()
+    weights = list(weights)
+    try:
+        outputs = {
+            name: [writer.step(constant), _packing_as_json(packing)]
+            for name, (constant, packing) in constants.items() if weights_of([constant])
+        }  # fmt: skip
+        facts = {(writer.step(constant), fact): answer
+                 for weight in weights for constant, fact, answer in weight.facts}  # fmt: skip
+    except _NoData:
+        return b""
+    return json.dumps({
+        "texts": list(writer.texts), "steps": writer.steps, "outputs": outputs,
+        "facts": [[*key, answer] for key, answer in facts.items()],
+        "read": sorted(weight.number for weight in weights if weight.read),
+    }).encode()  # fmt: skip
+
+
+class _NoData(Exception):
+    """A constant that the record cannot hold."""
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self.texts: dict[str, int] = {}
+        self.steps: list[list[Any]] = []
+        self._numbers: dict[int, int] = {}  # of constants, by identity
+        self._held: list[Constant] = []  # an identity lasts as long as its object
+
+    def step(self, constant: Constant) -> int:
+        """The number of the step that makes a constant."""
+        key = id(constant.origin if isinstance(constant.origin, Weight) else constant)
+        if key not in self._numbers:
+            row = self._row(constant)
+            self._numbers[key] = len(self.steps)
+            self._held.append(constant)
+            self.steps.append(row)
+        return self._numbers[key]
+
+    def _row(self, constant: Constant) -> list[Any]:
+        origin = constant.origin
+        if isinstance(origin, Weight):
+            return ["weight", origin.number]
+        if origin is None or not weights_of([constant]):
+            return _data(constant)
+        inputs = [self.step(each) for each in origin.inputs]
+        step = origin.step
+        if isinstance(step, Scaled):
+            return ["scale", inputs, list(step.shape)]
+        if isinstance(step, LastAxis):
+            return ["axis", inputs, step.axis]
+        text = print_group(_renamed(step.group))
+        number = self.texts.setdefault(text, len(self.texts))
+        return ["evaluate", inputs, number, step.dtype.name, step.long, step.output]
+
+
+def _data(constant: Constant) -> list[Any]:
+    array = constant.elements
+    if array.nbytes > _MOST_BYTES or not array.flags.c_contiguous:
+        raise _NoData  # sums of elements in another order may have other bits
+    text = b64encode(array.tobytes()).decode()
+    return ["data", [], from_numpy(array.dtype).name, list(array.shape), text]
+
+
+def _renamed(group: Group) -> Group:
+    """A group of statements with numbered tensors, so that equal ones have one text."""
+    if group.steps or group.guards:
+        return group
+    tensors = (*group.inputs, *group.temporaries, *group.outputs)
+    names = {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
+
+    def rename(expr: Expr) -> Expr | None:
+        return replace(expr, tensor=names[expr.tensor]) if isinstance(expr, Read) else None
+
+    def renamed(given: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(replace(tensor, name=names[tensor.name]) for tensor in given)
+
+    statements = tuple(
+        replace(each, target=names[each.target], body=rewrite(each.body, rename))
+        for each in group.statements
+    )
+    parts = (renamed(group.inputs), renamed(group.outputs), statements, renamed(group.temporaries))
+    return Group(*parts)
+
+
+def _packing_as_json(packing: Packing | None) -> Any:
+    if packing is None:
+        return None
+    fields = {each.name: getattr(packing, each.name) for each in fields_of(type(packing))}
+    return {"is": type(packing).__name__, **fields}
+
+
+# ---- repetition --------------------------------------------------------------------------------
+
+
+def derive_again(
+    record: bytes, weight: Callable[[int], numpy.ndarray]
+) -> dict[str, numpy.ndarray] | None:
+    """The constants of a program for other weights, by name; None if a fact differs for them.
+
+    Raises ValueError, KeyError, TypeError, IndexError or a UserError for an invalid record.
+    """
+    whole = json.loads(record)
+    derived = _Derived(whole, weight)
+    for step, fact, answer in whole["facts"]:
+        if FACTS[fact](derived.take(step)) != answer:
+            return None
+    return {name: derived.output(*row) for name, row in whole["outputs"].items()}
+
+
+class _Derived:
+    """The arrays of steps, each held until its last use."""
+
+    def __init__(self, whole: Mapping[str, Any], weight: Callable[[int], numpy.ndarray]) -> None:
+        self._steps, self._weight, self._pages = whole["steps"], weight, Pages()
+        self._made: dict[int, numpy.ndarray] = {}
+        self._uses = Counter(n for kind, inputs, *_ in self._steps if kind != "weight"
+                             for n in inputs)  # fmt: skip
+        self._uses.update(number for number, *_ in (*whole["facts"], *whole["outputs"].values()))
+        self._group = cache(lambda number: parse_group(whole["texts"][number]))
+
+    def take(self, number: int) -> numpy.ndarray:
+        """The array of a step, for one of its uses."""
+        array = self._made.get(number)
+        if array is None:
+            array = self._make(*self._steps[number])
+        self._uses[number] -= 1
+        if self._uses[number]:
+            self._made[number] = array
+        else:
+            self._made.pop(number, None)
+        return array
+
+    def output(self, number: int, packing: Mapping[str, Any] | None) -> numpy.ndarray:
+        """The array of a step as a kernel reads it."""
+        if packing is None:
+            return numpy.require(self.take(number), None, ("C", "A"))
+        fields = {name: _tuples(value) for name, value in packing.items() if name != "is"}
+        return pack(self.take(number), _PACKINGS[packing["is"]](**fields), self._pages)
+
+    def _make(self, kind: str, inputs: Any, *rest: Any) -> numpy.ndarray:
+        if kind == "weight":
+            return self._weight(inputs)
+        if kind == "data":
+            dtype, shape, text = rest
+            flat = numpy.frombuffer(b64decode(text), numpy.uint8)
+            return flat.view(DTYPES[dtype].numpy).reshape(shape)
+        return self._step(kind, *rest).run(*map(self.take, inputs))
+
+    def _step(self, kind: str, *rest: Any) -> Step:
+        if kind == "scale":
+            return Scaled(tuple(*rest))
+        if kind == "axis":
+            return LastAxis(*rest)
+        number, dtype, long, output = rest
+        return Evaluated(self._group(number), DTYPES[dtype], long, output)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value

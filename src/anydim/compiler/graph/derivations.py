@@ -1,0 +1,115 @@
+"""How constants of a program are derived from the weights of its source.
+
+    Weight        an initializer of the source
+    Derivation    a step applied to constants: a group evaluated, a scaling, a moved axis
+
+A program is compiled for a *structure*: the source without the contents of its weights. Passes that
+derive a constant from others use a step, which can be repeated on the weights of another source of
+this structure, in the same bits. Whatever reads the elements of a constant for another purpose
+(`Constant.array`) decides by them: its weights are marked as *read*, and belong to the structure.
+Of some decisions only the answer belongs to it (`Constant.are_finite`): it is a fact of the weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy
+
+from anydim.base.dtypes import DType, convert_array, float64
+from anydim.base.records import dataclass
+from anydim.lang.meaning.evaluate import evaluate
+from anydim.lang.tree import Group
+
+if TYPE_CHECKING:
+    from anydim.compiler.graph.nodes import Constant
+
+FACTS = {
+    "finite": lambda array: bool(numpy.isfinite(array).all()),
+    "zero": lambda array: not array.any(),
+}
+
+
+class Weight:
+    """An initializer of a source by its number; `read`: a decision depends on its contents.
+
+    `facts` are answers that depend on it: a constant, a name in `FACTS`, and the answer.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number, self.read = number, False
+        self.facts: list[tuple[Constant, str, bool]] = []
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """An output of a group; long sums are computed in float64, then rounded to `dtype`."""
+
+    group: Group
+    dtype: DType
+    long: bool = False
+    output: int = 0
+
+    def run(self, *arrays: numpy.ndarray) -> numpy.ndarray:
+        """The array for those of the group's inputs, in order. Raises InputError."""
+        named = {tensor.name: array for tensor, array in zip(self.group.inputs, arrays)}
+        made = evaluate(self.group, named, {}, float64 if self.long else None)
+        only = made[self.group.outputs[self.output].name]
+        found: numpy.ndarray = convert_array(only, self.dtype.numpy) if self.long else only
+        return found
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """The first array times the second one, viewed in a shape that broadcasts."""
+
+    shape: tuple[int, ...]
+
+    def run(self, *arrays: numpy.ndarray) -> numpy.ndarray:
+        """The product."""
+        array, scale = arrays
+        found: numpy.ndarray = array * scale.reshape(self.shape)
+        return found
+
+
+@dataclass(frozen=True)
+class LastAxis:
+    """A view with an axis moved to the end."""
+
+    axis: int
+
+    def run(self, *arrays: numpy.ndarray) -> numpy.ndarray:
+        """The view."""
+        return numpy.moveaxis(arrays[0], self.axis, -1)
+
+
+Step: TypeAlias = "Evaluated | Scaled | LastAxis"
+
+
+@dataclass(frozen=True, eq=False)
+class Derivation:
+    """A step, and the constants that it is applied to."""
+
+    step: Step
+    inputs: tuple[Constant, ...]
+
+
+Origin: TypeAlias = "Weight | Derivation | None"
+
+
+def weights_of(constants: Sequence[Constant]) -> list[Weight]:
+    """The weights that constants are derived from."""
+    found: dict[int, Weight] = {}
+    pending: list[Any] = [*constants]
+    seen: set[int] = set()
+    while pending:
+        origin = pending.pop().origin
+        if origin is None or id(origin) in seen:
+            continue
+        seen.add(id(origin))
+        if isinstance(origin, Weight):
+            found[origin.number] = origin
+        else:
+            pending += origin.inputs
+    return list(found.values())
