@@ -49,10 +49,14 @@ CLI = ("click", "rich")  # packages of the command line
 SERVE = "serve"  # the extra of the server, which has the packages of the whole distribution's
 DATA = ("py.typed", "serving/server/page.html")  # files beside modules
 COMPILING = {
-    *(f"anydim/deploy/{name}.py" for name in ("save", "archive", "constants", "string_members")),
+    *(
+        f"anydim/deploy/{name}.py"
+        for name in ("save", "archive", "constants", "exchange", "string_members")
+    ),
     *(f"anydim/ort/{name}.py" for name in ("file", "cached_compile")),
 }
-LEFT = ("anydim/deploy/export/", "anydim/serving/ray/")  # need the compiler; need Ray
+# need the compiler; need Ray; need the compiler
+LEFT = ("anydim/deploy/export/", "anydim/serving/ray/", "anydim/serving/language_models/")
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 

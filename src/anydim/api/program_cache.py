@@ -188,7 +188,7 @@ class Entry:
         try:
             with reads_noted() as files:
                 structure = self._open_structure()
-            for made in structure.exchanged(self._programs):
+            for made in structure.exchange_weights(self._programs):
                 return bool(self._store(made.save, made.facts, files, made.container.length))
         except (UserError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             log.info("%s: compiled anew: %s", self._path or "the model", error)

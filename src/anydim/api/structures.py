@@ -25,7 +25,7 @@ from anydim.base.read_files import note_read, open_regular
 from anydim.base.records import dataclass
 from anydim.deploy.archive import Member
 from anydim.deploy.container import Container
-from anydim.deploy.exchange import RECORD, SOURCE, renamed, write_exchanged
+from anydim.deploy.exchange import RECORD, SOURCE, rename_source, write_exchanged
 
 if TYPE_CHECKING:
     from anydim.compiler.frontends.onnx.file.structure import Structure
@@ -58,7 +58,7 @@ class Source:
         others = [each for each in _rows(cache, self._key) if each[0] != program]
         cache.put(self._key, json.dumps([row, *others][:_MOST]).encode())
 
-    def exchanged(self, programs: DiskCache) -> Iterator[Exchanged]:
+    def exchange_weights(self, programs: DiskCache) -> Iterator[Exchanged]:
         """The stored programs of this structure with the constants of this source.
 
         Raises ArtefactError for a damaged one.
@@ -104,7 +104,7 @@ class Exchanged:
     def facts(self) -> Any:
         """The facts of its manifest, with the new name."""
         facts = json.dumps(self.container.about["facts"]).encode()
-        return json.loads(renamed(facts, self.container.about[SOURCE], self.name))
+        return json.loads(rename_source(facts, self.container.about[SOURCE], self.name))
 
     def save(self, path: str, about: Mapping[str, Any]) -> None:
         """Write its file, with more entries of the manifest. Raises OptionError, ArtefactError."""

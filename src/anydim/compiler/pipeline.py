@@ -309,7 +309,7 @@ def run_pipeline(
         others = (background, on.devices, taken)
         built = work.timed("native", lambda: build(lowered.made, code, *others))
     weights = frontend_of(source).weights(source)
-    derivations = write_record(store.derived(), weights) if weights else b""
+    derivations = write_record(store.derivations(), weights) if weights else b""
     forget_results()
     work.watch.print_times(work.seconds)
     report = work.report(lowered, built)

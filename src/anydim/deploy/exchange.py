@@ -38,14 +38,14 @@ def write_exchanged(
     (level,) = container.about["levels"]
     parts = {what: member(level["name"], what) for what in ("start.json", "story.json", "code")}
     saved, story, code = (container.verify_member(each, again=True) for each in parts.values())
-    whole = parse_json(renamed(bytes(saved), *names))
+    whole = parse_json(rename_source(bytes(saved), *names))
     constants: dict[str, Member] = {}
     for row in whole["record"]["arrays"]:
         made = _member(container, row, arrays.get(row["name"]))
         row["digest"] = made.digest
         constants[made.digest] = made
     records = json.dumps(whole, separators=(",", ":"), ensure_ascii=True).encode()
-    told = renamed(bytes(story), *names)
+    told = rename_source(bytes(story), *names)
     image = with_stamp(bytes(code), stamp(records, told))
     members = (
         Member(parts["start.json"], records),
@@ -70,10 +70,10 @@ def _member(container: Container, row: dict[str, Any], array: numpy.ndarray | No
     return Member(constant_member(digest), data, digest=digest)
 
 
-def renamed(text: bytes, old: str, new: str) -> bytes:
+def rename_source(text: bytes, old: str, new: str) -> bytes:
     """A JSON text in which strings refer to a source by another name: as a whole, or before ': '.
 
-    >>> renamed(b'["a.onnx", "a.onnx: /MatMul"]', "a.onnx", "b.onnx")
+    >>> rename_source(b'["a.onnx", "a.onnx: /MatMul"]', "a.onnx", "b.onnx")
     b'["b.onnx", "b.onnx: /MatMul"]'
     """
     if old == new:

@@ -104,7 +104,7 @@ class _Writer:
             return ["scale", inputs, list(step.shape)]
         if isinstance(step, LastAxis):
             return ["axis", inputs, step.axis]
-        text = print_group(_renamed(step.group))
+        text = print_group(_rename_tensors(step.group))
         number = self.texts.setdefault(text, len(self.texts))
         return ["evaluate", inputs, number, step.dtype.name, step.long, step.output]
 
@@ -117,7 +117,7 @@ def _data(constant: Constant) -> list[Any]:
     return ["data", [], from_numpy(array.dtype).name, list(array.shape), text]
 
 
-def _renamed(group: Group) -> Group:
+def _rename_tensors(group: Group) -> Group:
     """A group of statements with numbered tensors, so that equal ones have one text."""
     if group.steps or group.guards:
         return group
@@ -127,14 +127,17 @@ def _renamed(group: Group) -> Group:
     def rename(expr: Expr) -> Expr | None:
         return replace(expr, tensor=names[expr.tensor]) if isinstance(expr, Read) else None
 
-    def renamed(given: Sequence[Any]) -> tuple[Any, ...]:
+    def with_names(given: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(replace(tensor, name=names[tensor.name]) for tensor in given)
 
     statements = tuple(
         replace(each, target=names[each.target], body=rewrite(each.body, rename))
         for each in group.statements
     )
-    parts = (renamed(group.inputs), renamed(group.outputs), statements, renamed(group.temporaries))
+    parts = (
+        with_names(group.inputs), with_names(group.outputs), statements,
+        with_names(group.temporaries),
+    )  # fmt: skip
     return Group(*parts)
 
 

@@ -64,13 +64,13 @@ class Constant:
             self.dtype, self.shape = self._held.dtype, self._held.shape
 
     @staticmethod
-    def derived(step: Step, *inputs: Constant) -> Constant:
+    def derive(step: Step, *inputs: Constant) -> Constant:
         """The result of a step. Raises what the step raises."""
         made = step.run(*(each.elements for each in inputs))
         return Constant(made, Derivation(step, inputs) if weights_of(inputs) else None)
 
     @staticmethod
-    def scaled(array: Constant, scale: Constant, shape: tuple[int, ...]) -> Constant:
+    def scale(array: Constant, scale: Constant, shape: tuple[int, ...]) -> Constant:
         """An array times a scale, viewed in a shape that broadcasts; computed at each access."""
         made = Constant(None, Derivation(Scaled(shape), (array, scale)))
         made.dtype, made.shape = numpy.result_type(array.dtype, scale.dtype), array.shape

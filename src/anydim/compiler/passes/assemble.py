@@ -194,7 +194,7 @@ class Store:
             self.constants[name] = Held(name, from_numpy(array.dtype), array.shape)
         return self._names[key]
 
-    def derived(self) -> dict[str, tuple[Constant, Packing | None]]:
+    def derivations(self) -> dict[str, tuple[Constant, Packing | None]]:
         """What each array is made of."""
         return {name: key for key, name in self._names.items()}
 

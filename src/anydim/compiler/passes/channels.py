@@ -109,7 +109,7 @@ class _Work:
         read, dimension = weights
         array = self.constants[read.tensor]
         shape = tuple(-1 if n == dimension else 1 for n in range(len(array.shape)))
-        scaled = Constant.scaled(array, scale, shape)
+        scaled = Constant.scale(array, scale, shape)
         name = self._add_constant(f"{statement.target} weights", scaled)
         moved = replace(read, tensor=name)
         body = rewrite(producer.body, lambda expr: moved if expr == read else None)
@@ -162,7 +162,7 @@ class _Work:
         types = {**self.types, name: TensorType(dtype, (found.axis.extent,))}
         group = group_of([Statement(name, (found.axis,), part)], types, [name])
         inputs = (self.constants[tensor.name] for tensor in group.inputs)
-        return Constant.derived(Evaluated(group, dtype), *inputs)
+        return Constant.derive(Evaluated(group, dtype), *inputs)
 
     def _constant(self, statement: Statement, found: _Map, word: str, part: Expr) -> Read:
         name = self._add_constant(f"{statement.target} {word}", self._value(found, part))

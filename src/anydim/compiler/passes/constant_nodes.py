@@ -97,7 +97,7 @@ def _fold_node(graph: Graph, node: Node, known: dict[str, Constant]) -> bool:
     inputs = [known[given] for given in node.given]
     group = group_of(graph, node)
     try:
-        made = [Constant.derived(Evaluated(group, each.type.dtype, output=number), *inputs)
+        made = [Constant.derive(Evaluated(group, each.type.dtype, output=number), *inputs)
                 for number, each in enumerate(group.outputs)]  # fmt: skip
     except UserError:  # a constant index out of bounds: reported by the call
         for each in inputs:

@@ -69,7 +69,7 @@ class Layouts:
             kind = types[name]
             types[name] = TensorType(kind.dtype, _last(kind.shape, dim))
             if name in constants:
-                constants[name] = Constant.derived(LastAxis(dim), constants[name])
+                constants[name] = Constant.derive(LastAxis(dim), constants[name])
                 moved[name] = dim
         changed = [_write_in_layouts(line, moved, graph) for line in lines]
         return pack(graph.replace(types=types, constants=constants), changed, types)

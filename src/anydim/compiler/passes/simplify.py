@@ -153,7 +153,7 @@ def _fold_statement(
     dtype = graph.types[statement.target].dtype
     long = math.prod(extents) > _LONG_SUM and bool(statement.combine) and dtype.is_float
     try:
-        return Constant.derived(Evaluated(group, dtype, long), *inputs)
+        return Constant.derive(Evaluated(group, dtype, long), *inputs)
     except InputError:  # a constant index out of bounds: reported by the call
         for each in inputs:
             each.mark_read()

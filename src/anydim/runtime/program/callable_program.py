@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -229,7 +230,7 @@ class CallableProgram:
         """The bytes that a call allocates for itself, as a size expression, and their bound."""
         packing = self._conversion.packing
         known = self.story.memory
-        return known if packing is None else known.of_rows(packing.guards)
+        return known if packing is None else replace(known, totals=tuple(packing.guards))
 
     @property
     def memory_limit(self) -> int | None:

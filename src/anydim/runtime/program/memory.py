@@ -8,8 +8,8 @@ listed separately.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
+from collections.abc import Mapping
+from dataclasses import field
 from functools import cached_property
 
 from anydim.base.amounts import exact_bytes_text
@@ -70,10 +70,6 @@ class Memory(Shown):
         """An upper bound of `bytes` over the box, or None."""
         return bounds(self.bytes, self.box).hi
 
-    def of_rows(self, totals: Iterable[Guard]) -> Memory:
-        """Return the memory of a ragged model, whose sizes have these relations."""
-        return replace(self, totals=tuple(totals))
-
     def at(self, **sizes: int) -> int:
         """Return the bytes at given sizes.
 
@@ -106,7 +102,9 @@ class Memory(Shown):
                                "give its size")  # fmt: skip
         del most[dim]
         within, needed = box.enclosure.ranges[dim], self.bytes.substitute(most)
-        every = (*self.guards, *_not_negative(box), *self.totals)
+        known = {dim, *others}  # a missing dim has no size that totals could contradict
+        totals = (guard for guard in self.totals if guard.symbols <= known)
+        every = (*self.guards, *_not_negative(box), *totals)
         guards = [guard.substitute(most) for guard in every]
         guards = [guard for guard in guards if dim in guard.symbols]
         everywhere = Box.of(Dim(dim, self.box.dim(dim).lo))

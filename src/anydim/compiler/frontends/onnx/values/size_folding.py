@@ -314,7 +314,7 @@ def derived_results(
         raise Undecided(node.operator)
     try:
         return [
-            Constant.derived(Evaluated(group, each.type.dtype, output=number), *inputs)
+            Constant.derive(Evaluated(group, each.type.dtype, output=number), *inputs)
             for number, each in enumerate(group.outputs)
         ]
     except (TypeError, ValueError, AttributeError, AnydimError, ArithmeticError) as error:

@@ -109,7 +109,7 @@ TEMPLATE = form_template(
 )  # fmt: skip
 BFLOAT16 = form_template(
     "bfloat16", Bfloat16Product, _pairs_of, _propose_pairs, _lower_pairs, least_lanes=64,
-    same_bits=True, rounds=True, knobs={**TILE_KNOBS, "version": VERSIONS},
+    rounds=True, knobs={**TILE_KNOBS, "version": VERSIONS},
 )  # fmt: skip
 
 
