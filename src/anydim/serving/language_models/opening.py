@@ -91,7 +91,7 @@ def open_model(
         raise OptionError(
             f"a language model is {short_repr(path)}", "give the path of a folder or a .gguf file"
         )
-    if quantize not in BITS:
+    if not (quantize is None or isinstance(quantize, str)) or quantize not in BITS:
         raise OptionError(f"quantize is {short_repr(quantize)}", "give 'q8', 'q4' or None")
     place = Path(path)
     if not place.exists():
