@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import anydim as ad
 from anydim.base import settings
 from anydim.compiler.frontends.onnx.file.structure import read_weight, structure_of
-from anydim.deploy.exchange import renamed
+from anydim.deploy.exchange import rename_source
 
 FLOAT = TensorProto.FLOAT
 SIZES = (0, 1, 5, 16)
@@ -440,4 +440,4 @@ def test_no_structure(data: bytes) -> None:
 def test_names_of_sources_in_texts() -> None:
     text = b'["a.onnx","a.onnx: /b, a.onnx: /c","ba.onnx: /b","x/a.onnx: y","a.onnxx"]'
     wanted = b'["q\\"","q\\": /b, q\\": /c","ba.onnx: /b","x/a.onnx: y","a.onnxx"]'
-    assert renamed(text, "a.onnx", 'q"') == wanted
+    assert rename_source(text, "a.onnx", 'q"') == wanted
