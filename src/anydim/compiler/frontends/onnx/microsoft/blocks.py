@@ -65,7 +65,7 @@ def _contents(call: OnnxNode, position: int, count: int) -> numpy.ndarray | None
     """The `count` constant bytes of an input; None for any other input."""
     name, emitter = call.input(position), call.emitter
     held = emitter.known.get(name) or emitter.constants.get(name)
-    if held is None or (held.dtype, prod(held.shape)) != ("uint8", count):
+    if held is None or (held.type.dtype, prod(held.shape)) != (uint8, count):
         return None
     return held.array
 
