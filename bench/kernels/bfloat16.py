@@ -2,10 +2,11 @@
 
     python -m bench.kernels.bfloat16 [--depth 768] [--columns 3072] [--rows 1 16 128]
     python -m bench.kernels.bfloat16 --model minilm.onnx
+    python -m bench.kernels.bfloat16 --layers       convolutions, channels last and first
 
 One thread, called in turns: medians of processor time in microseconds, their ratio, and the largest
-error. A model takes int64 [batch, seq] in `input_ids` and `attention_mask`; then also the least
-cosine of the means over tokens.
+error. A model takes images [batch, 3, 224, 224], or int64 [batch, seq] in `input_ids` and
+`attention_mask`; then also the least cosine of the means over tokens.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from statistics import median
 import numpy as np
 
 import anydim as ad
+from anydim.base import settings
+from bench.kernels.convolution import LAYERS, model_of
 from bench.kernels.narrow import ROWS, product
 
 ROUNDS, SECONDS = 7, 0.05
@@ -45,18 +48,41 @@ def compare(models: Sequence[ad.Model], **inputs: np.ndarray) -> str:
     first, second = (next(iter(model(**inputs).values())) for model in models)
     text = f"{wide * 1e6:9.0f} {narrow * 1e6:9.0f}   {narrow / wide:.2f}"
     text += f"   error {abs(first - second).max(initial=0):.1e}"
-    if first.ndim < 3:
+    if first.ndim != 3:
         return text
     a, b = (each.mean(1, dtype=np.float64) for each in (first, second))
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     return f"{text}   cosine {cosines.min():.6f}"
 
 
+def both(source: object) -> list[ad.Model]:
+    """The model in float32 and in bfloat16."""
+    return [ad.compile(source, threads=1, precision=p) for p in ("exact", "bfloat16")]
+
+
+def layer_lines() -> Iterator[str]:
+    """A line for each convolution and layout, of one image."""
+    random = np.random.default_rng(0)
+    for layer in LAYERS:
+        x = random.standard_normal((1, layer.inner, layer.side, layer.side), np.float32)
+        for layout in ("channels_last", "channels_first"):
+            with settings.override(layout=layout):
+                yield f"{layer}  {layout[9:]:5} {compare(both(model_of(layer)), x=x)}"
+
+
 def lines(given: argparse.Namespace) -> Iterator[str]:
     """A line for each size."""
-    source = given.model or product(given.depth, given.columns).SerializeToString()
-    made = [ad.compile(source, threads=1, precision=p) for p in ("exact", "bfloat16")]
+    if given.layers:
+        yield from layer_lines()
+        return
+    made = both(given.model or product(given.depth, given.columns).SerializeToString())
     random = np.random.default_rng(0)
+    (first, *_) = made[0].signature.inputs
+    if given.model and len(first.shape) == 4:
+        for batch in (1, 8):
+            images = random.standard_normal((batch, 3, 224, 224), np.float32)
+            yield f"{batch:8} {compare(made, **{first.name: images})}"
+        return
     if not given.model:
         for rows in given.rows:
             x = random.standard_normal((rows, given.depth), np.float32)
@@ -75,6 +101,7 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=768)
     parser.add_argument("--columns", type=int, default=3072)
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
+    parser.add_argument("--layers", action="store_true", help="single convolutions")
     parser.add_argument("--model")
     print("    size   float32  bfloat16  ratio")
     for line in lines(parser.parse_args()):

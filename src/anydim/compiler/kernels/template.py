@@ -40,7 +40,8 @@ class Template:
     the group's results, and no earlier template matches that. `widens`: matches products whose
     factors are conversions from 16-bit floats. `least_lanes`: its kernels need vectors of as many
     lanes. `reads_codes`: its kernels read constant weights of 4 or 8 bits. `rounds`: its kernels
-    multiply factors rounded to 16 bits. `before` yields more
+    multiply factors rounded to 16 bits. `transforms`: its kernels take fewer products than a group
+    has. `before` yields more
     launches of a group, to run before the launch of `lower`, and the tensors that live only between
     those launches: for sizes at which the launch of `lower` does nothing. `knobs`: the options of
     schedules that a user or a search may set. `same_bits`: all versions of its kernels have the
@@ -57,6 +58,7 @@ class Template:
     least_lanes: int = 1
     reads_codes: bool = False
     rounds: bool = False
+    transforms: bool = False
     before: Callable[[Group, Any, Box, Machine], Iterator[Before]] = _nothing_before
     knobs: Mapping[str, Knob] = field(default_factory=dict, compare=False)
     same_bits: bool = False

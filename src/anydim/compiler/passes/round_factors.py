@@ -4,9 +4,10 @@
     y(m,n) +=! float(bfloat16(a(m,k))) * float(w'(k,n))
 
 with constant weights w' of 16 bits. Products of two values of the call stay float32: attention
-multiplies them.
+multiplies them. So do 3 x 3 convolutions in a quarter of their products (Winograd's algorithm).
 
-After: every product with a constant factor for which this machine has a bfloat16 kernel uses it.
+After: every product and convolution with constant weights uses the bfloat16 kernel of this machine
+if there is one, and it is not slower than the float32 kernel by the rules of sizes below.
 """
 
 from __future__ import annotations
@@ -33,10 +34,14 @@ from anydim.compiler.passes.flow import (
 )
 from anydim.compiler.passes.options import BFLOAT16
 from anydim.lang.tree import Apply, Cast, Expr, Read, Statement, TensorType
+from anydim.lang.tree.affine import affine
 from anydim.sizes import product
 
 # Fewer cost more than in float32: 1000 rows by 3 x 1000 1.41, by 16 x 4096 1.61, by 64 x 16 1.14.
 MIN_TERMS, MIN_COLUMNS = 32, 32
+# Convolutions, channels first: 27 terms 1.05 to 1.17, 72 0.64; 4 positions 1.64, 9 0.76; 1 x 1 from
+# 256 channels to 48 0.84 to 1.32, to 64 0.67 to 0.82.
+MIN_POSITIONS, MIN_PIXEL_ROWS = 9, 64
 ERROR = "each factor is off by up to 2^-9 of itself; sums are float32"
 
 
@@ -52,7 +57,7 @@ class RoundFactors:
     def run(self, graph: Graph) -> Graph:
         if self.precision != BFLOAT16:
             return graph
-        work = _Work(graph, self.machine, self.templates)
+        work = Rounding(graph, self.machine, self.templates)
         lines = [work.round_product(line) for line in unpack(graph)]
         products = [line for line in lines if is_product(line.statement) or line in work.made]
         if products:
@@ -71,7 +76,7 @@ def _note(rounded: int, products: int, machine: Machine) -> str:
     return f"{counted}; this processor adds no bfloat16 products, all are float32"
 
 
-class _Work:
+class Rounding:
     """State of the rewrite: types and constants of the new graph, and the products that changed."""
 
     def __init__(self, graph: Graph, machine: Machine, templates: Sequence[Template]) -> None:
@@ -92,28 +97,51 @@ class _Work:
             return line
         if not any(self._is_worthwhile(read, statement) for read in found):
             return line
+        if _has_groups(found, statement):
+            return line
         factors = tuple(self._factor(read) for read in found)
         new = Line(statement.with_body(Apply("mul", factors)), line.source)
-        group = group_of([new.statement], self.types, [new.target])
-        known = frozenset(self.constants)
-        match = first_match(self.templates, group, self.graph.box, self.machine, known)
-        if match is None or not match[0].rounds:
+        match = self._template_of(new)
+        if match is None or not match.rounds:
+            return line
+        plain = self._template_of(line) if len(statement.reduced) > 1 else None
+        if plain is not None and plain.transforms:
             return line
         self.made.append(new)
         return new
 
-    def _is_worthwhile(self, read: Read, statement: Statement) -> bool:
-        """Whether a factor is constant weights of columns, of enough terms and columns.
+    def _template_of(self, line: Line) -> Template | None:
+        """The template that takes the line alone."""
+        group = group_of([line.statement], self.types, [line.target])
+        known = frozenset(self.constants)
+        match = first_match(self.templates, group, self.graph.box, self.machine, known)
+        return match[0] if match else None
 
-        Weights of rows are packed faster, but a single column of the call would be a vector that is
-        packed for them: 2.6 times float32's time.
+    def _is_worthwhile(self, read: Read, statement: Statement) -> bool:
+        """Whether a factor is constant weights, of enough terms and channels.
+
+        Weights are columns, or the rows of convolutions of channels-first images. Other constant
+        rows stay float32: a single column of the call would be a vector that is packed for them,
+        2.6 times float32's time.
         """
-        columns = next((a for a in reversed(statement.axes) if a.extent.constant != 1), None)
-        if columns is None or read.tensor not in self.constants:
+        axes = [axis for axis in statement.axes if axis.extent.constant != 1]
+        own = [axis for axis in axes if axis.name in free_axes(read)]
+        if not own or read.tensor not in self.constants:
             return False
-        terms = product(axis.extent for axis in statement.reduced).constant or 0
-        wide = (columns.extent.constant or 0) >= MIN_COLUMNS and terms >= MIN_TERMS
-        return wide and columns.name in free_axes(read)
+        after = axes[axes.index(own[-1]) + 1 :]
+        sums = [axis.extent for axis in statement.reduced if axis.extent.constant != 1]
+        channels = own[-1].extent.constant or 0
+        if (product(sums).constant or 0) < MIN_TERMS or channels < MIN_COLUMNS:
+            return False
+        if not after:
+            return True
+        windows = len(sums) > 1
+        positions = product(axis.extent for axis in after).constant
+        return (
+            (windows or len(after) > 1)
+            and (windows or channels >= MIN_PIXEL_ROWS)
+            and (positions is None or positions >= MIN_POSITIONS)
+        )
 
     def _factor(self, read: Read) -> Expr:
         """A factor as bfloat16: constants are rounded here, other values while they are packed."""
@@ -131,3 +159,13 @@ class _Work:
             array = convert_array(self.constants[name].array, bfloat16.numpy)
             self.constants[narrow] = Constant(array)
         return self._narrow[name]
+
+
+def _has_groups(factors: Sequence[Read], statement: Statement) -> bool:
+    """Whether channels of a result read a group of the channels of an image: `m // share`.
+
+    Such convolutions stay float32: each group is a product of few columns.
+    """
+    shared = {axis.name for axis in statement.axes}.intersection(*map(free_axes, factors))
+    indices = (index for read in factors for index in read.indices)
+    return any(free_axes(index) & shared and affine(index) is None for index in indices)

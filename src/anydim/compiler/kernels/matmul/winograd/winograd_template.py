@@ -107,7 +107,7 @@ def planes_template(plain: Template) -> Template:
     lower = partial(_lower_planes, plain)
     return form_template(
         "winograd", Winograd, channels_first_form_of, _propose_planes, lower, keeps=True,
-        least_lanes=2,
+        transforms=True, least_lanes=2,
         knobs={
             **TILE_KNOBS,
             "rows": TILE_KNOBS["rows"].with_tries(4, 6, 8, 10, 12),
@@ -124,6 +124,6 @@ def images_template(plain: Template) -> Template:
     lower = partial(_lower_images, plain)
     return form_template(
         "winograd_across", WinogradAcross, channels_last_form_of, _propose_images, lower,
-        keeps=True,
+        keeps=True, transforms=True,
         knobs={**TILE_KNOBS, "block": between(1, 1 << 10), "version": VERSIONS},
     )  # fmt: skip
