@@ -413,7 +413,7 @@ def _lowered(
         found += notes
         if entry.decides_libraries:
             own = [g for part, g in zip(parts, fused) if not (part.opaque or part.device)]
-            begin_libraries(own, code.machine, code.templates, begun)
+            begin_libraries(own, code.machine, code.templates, begun, options.precision)
     scheduled = work.timed(
         "schedule", lambda: _scheduled(parts, fused, on, options, threads, begun, store)
     )

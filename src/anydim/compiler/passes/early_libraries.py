@@ -13,6 +13,8 @@ from anydim.compiler.kernels.ir import Library
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.template import Template, first_match
 from anydim.compiler.passes.flow import group_of, unpack
+from anydim.compiler.passes.options import BFLOAT16, EXACT
+from anydim.compiler.passes.round_factors import Rounding
 from anydim.lang.tree import Statement
 
 _MAX_KINDS = 4  # of products that are examined: each takes some milliseconds
@@ -22,28 +24,32 @@ _TILE = 8  # rows of the largest tile: full and partial tiles use different libr
 
 def begin_libraries(
     graphs: Sequence[Graph], machine: Machine, templates: tuple[Template, ...],
-    begun: Callable[[Library], None],
+    begun: Callable[[Library], None], precision: str = EXACT,
 ) -> None:  # fmt: skip
     """Start compiling the libraries that products of the largest graph will call."""
     largest = max(graphs, key=lambda graph: len(graph.nodes), default=None)
     if largest is not None and len(largest.nodes) >= _WORTH_LOOKING:
-        for library in libraries_ahead(largest, machine, templates):
+        for library in libraries_ahead(largest, machine, templates, precision):
             begun(library)
 
 
 def libraries_ahead(
-    graph: Graph, machine: Machine, templates: tuple[Template, ...]
+    graph: Graph, machine: Machine, templates: tuple[Template, ...], precision: str = EXACT
 ) -> Iterator[Library]:
-    """The libraries of the first product of each kind, lowered without fusion."""
+    """The libraries of the first product of each kind, lowered without fusion.
+
+    With precision "bfloat16", of products that will have rounded factors.
+    """
     seen: set[Hashable] = set()
-    constants = frozenset(graph.constants)
+    rounding = Rounding(graph, machine, templates)
     for line in unpack(graph):
-        statement = line.statement
-        kind = _kind(statement, graph)
+        kind = _kind(line.statement, graph)
         if kind is None or kind in seen:
             continue
         seen.add(kind)
-        group = group_of([statement], graph.types, [statement.target])
+        made = rounding.round_product(line) if precision == BFLOAT16 else line
+        constants = frozenset(rounding.constants)
+        group = group_of([made.statement], rounding.types, [made.target])
         found = first_match(templates, group, graph.box, machine, constants)
         if found is not None:
             template, schedule = found

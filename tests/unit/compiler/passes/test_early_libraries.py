@@ -37,3 +37,17 @@ def test_libraries_ahead(kind: str) -> None:
     called = {library.name for kernel in kernels for library in kernel.libraries}
     assert early == called
     assert bool(early) == (kind != "none")
+
+
+def test_libraries_of_rounded_products() -> None:
+    """Those of bfloat16 with that precision, where the machine has them, and no others."""
+    g = ad.Builder("g")
+    x = g.input("x", ad.float32, (g.dim("n", 0, 64), 32))
+    g.output("y", g.relu(g.matmul(x, numpy.ones((32, 48), numpy.float32))))
+    code = target("llvm")
+    graph = Accumulate().run(Lower().run(read(g, None, None)))
+    given = graph, code.machine, code.templates, "bfloat16"
+    early = {library.name for library in libraries_ahead(*given)}
+    kernels = ad.compile(g, precision="bfloat16").report.kernels.values()
+    assert early == {library.name for kernel in kernels for library in kernel.libraries}
+    assert all(name.startswith("pairs_") == code.machine.pairs for name in early)
