@@ -3,6 +3,10 @@
 A step has one chunk of a prompt beside the next tokens of other sequences, so that a long prompt
 does not hold them up. Prompts are cut into chunks of one size, whatever else runs, and rows of a
 step have their own bits: a sequence has the tokens that it has alone.
+
+A sequence begins when its caches fit with its next `HEADROOM` tokens. When the caches of all that
+run no longer fit, the one that began last gives up its row, and reads its tokens again later: a row
+has the same bits however its tokens are divided into steps.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -32,12 +37,15 @@ from anydim.base.keywords import public
 from anydim.base.text import count_of, quote_list
 from anydim.base.user_values import whole_within
 from anydim.runtime.arrays import as_array
+from anydim.serving.measures import BOUNDS, Histogram
 from anydim.serving.sampling import Choose, largest
 from anydim.sizes import LARGEST
 
 POSITIONS = "position_ids"
 CHUNK = 128  # tokens of a prompt that one step has
+HEADROOM = 128  # tokens that a sequence has room for, beyond those that it has
 _END = None
+_COUNTS = ("steps", "tokens", "prompt_tokens", "sequences", "paused")
 
 
 class Rows(Protocol):
@@ -76,22 +84,44 @@ class Decoded:
     """A sequence that is decoded: its prompt, its row, and where its tokens go."""
 
     __slots__ = (
-        "bytes", "choose", "deadline", "given", "is_gone", "left", "longest", "number", "prompt",
-        "row", "send", "stop", "token",
+        "choose", "deadline", "given", "is_gone", "longest", "made", "number", "planned",
+        "priority", "prompt", "row", "send", "sent", "start", "stop",
     )  # fmt: skip
 
     def __init__(
-        self, prompt: numpy.ndarray, left: int, stop: frozenset[int], choose: Choose,
-        send: Callable[[Any], None], deadline: float | None, bytes: int,
+        self, prompt: numpy.ndarray, most: int, stop: frozenset[int], choose: Choose,
+        send: Callable[[Any], None], deadline: float | None, priority: int,
     ) -> None:  # fmt: skip
-        self.prompt, self.left, self.stop, self.choose = prompt, left, stop, choose
-        self.send, self.deadline, self.bytes = send, deadline, bytes
-        self.longest = len(prompt) + left
+        self.prompt, self.stop, self.choose = prompt, stop, choose
+        self.send, self.deadline, self.priority = send, deadline, priority
+        self.start, self.longest = len(prompt), len(prompt) + most
+        self.planned = self.longest  # tokens that caches and steps have room for
         self.row = -1
         self.given = 0  # tokens of the prompt that steps had
-        self.token = -1  # the last one that was chosen
+        self.made: list[int] = []  # tokens that were chosen
+        self.sent = perf_counter()  # its last token; before it, when it came
         self.is_gone = False
         self.number = next(_NUMBERS)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """The least one begins first, and gives up its row last."""
+        return -self.priority, self.number
+
+    @property
+    def length(self) -> int:
+        """Its tokens so far."""
+        return self.start + len(self.made)
+
+    def plan(self) -> None:
+        """Plan room for its next tokens."""
+        self.planned = min(self.longest, self.length + HEADROOM)
+
+    def pause(self) -> None:
+        """Read all tokens again, in the row that it has next."""
+        more = numpy.array(self.made[len(self.prompt) - self.start :], self.prompt.dtype)
+        self.prompt = numpy.concatenate([self.prompt, more])
+        self.row, self.given = -1, 0
 
 
 _NUMBERS = itertools.count()
@@ -110,13 +140,13 @@ class _Decoding:
         self._queue = whole_within("queue", queue, 1, LARGEST, "give how many sequences may wait")
         self._result, self._tokens = result, _token_input(model.row_inputs)
         self._lock = threading.Condition()
-        self._waiting: list[tuple[int, int, Decoded]] = []
+        self._waiting: list[tuple[tuple[int, int], Decoded]] = []
         self._active: list[Decoded] = []
-        self._held = 0  # bytes of caches of active sequences when they end
         self._thread: threading.Thread | None = None
         self._is_closed = False
-        self._counts = {"steps": 0, "tokens": 0, "prompt_tokens": 0, "sequences": 0}
+        self._counts = dict.fromkeys(_COUNTS, 0)
         self._seconds = 0.0
+        self._first, self._between = Histogram(BOUNDS), Histogram(BOUNDS)  # seconds to tokens
 
     def _begin(
         self, tokens: Any, most: int, stop: Collection[int], choose: Choose,
@@ -128,10 +158,9 @@ class _Decoding:
             raise InputError(f"a prompt is {prompt.dtype}{list(prompt.shape)}",
                              "give tokens: integers [n], at least one")  # fmt: skip
         whole_within("most", most, 1, LARGEST, "give how many tokens to generate at most")
-        needed = self._model.cache_bytes([len(prompt) + most])
         end = None if deadline is None else perf_counter() + deadline
-        made = Decoded(prompt, most, frozenset(stop), choose, send, end, needed)
-        room = self._room([made])
+        made = Decoded(prompt, most, frozenset(stop), choose, send, end, priority)
+        needed, room = self._cache_bytes([made]), self._room([made])
         if needed > room:
             raise MemoryLimitError(
                 f"{count_of(len(prompt), 'token')} and {most} more take {exact_bytes_text(needed)} "
@@ -145,7 +174,7 @@ class _Decoding:
                 waiting = count_of(len(self._waiting), "sequence")
                 raise BusyError("the decoder is closed" if self._is_closed
                                 else f"{waiting} wait, the most there may be")  # fmt: skip
-            heapq.heappush(self._waiting, (-priority, made.number, made))
+            heapq.heappush(self._waiting, (made.order, made))
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._work, name="anydim-decoder", daemon=True
@@ -158,16 +187,38 @@ class _Decoding:
         """The caller went away: its row is free after the step that runs."""
         with self._lock:
             sequence.is_gone = True
+            if sequence.row < 0:
+                self._waiting = [each for each in self._waiting if each[1] is not sequence]
+                heapq.heapify(self._waiting)
             self._lock.notify()
 
+    def longest(self, rows: int = 1) -> int:
+        """Most tokens of each of `rows` sequences of equal length that fit into the memory."""
+        low, high = 0, 1
+        while high < LARGEST and self._fits(high, rows):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._fits(middle, rows) else (low, middle)
+        return low
+
+    def _fits(self, length: int, rows: int) -> bool:
+        step = self._model.step_bytes(
+            [length - 1] * rows, [min(self._chunk, length)] + [1] * (rows - 1)
+        )
+        caches = self._model.cache_bytes([length] * rows)
+        return caches <= self._model.cache_room(self._memory, step)
+
     def metrics(self) -> dict[str, Any]:
-        """Steps, tokens and sequences since the start; rows, waiting sequences and bytes."""
+        """Steps, tokens and sequences since the start; rows, waiting sequences and bytes; seconds
+        to the first token and between tokens, as histograms."""
         with self._lock:
             return {
                 **self._counts, "seconds": self._seconds, "rows": len(self._active),
                 "waiting": len(self._waiting),
+                "first_token": self._first.document(), "between_tokens": self._between.document(),
                 "bytes": {
-                    "caches": self._held, "limit": self._memory,
+                    "caches": self._cache_bytes(self._active), "limit": self._memory,
                     "step": self._step_bytes(self._active) if self._active else 0,
                 },
             }  # fmt: skip
@@ -190,25 +241,26 @@ class _Decoding:
                         return
                     self._lock.wait()
                     self._admit()
+                self._make_room()
             self._step()
 
     def _admit(self) -> None:
         """Drop sequences whose callers left; give rows to those that wait, while caches fit."""
         for each in [each for each in self._active if each.is_gone]:
             self._leave(each)
-        now = perf_counter()
         while self._waiting:
-            first = self._waiting[0][2]
-            if not first.is_gone and first.deadline is not None and first.deadline <= now:
+            first = heapq.heappop(self._waiting)[1]
+            if first.deadline is not None and first.deadline <= perf_counter():
                 first.send(TimeLimitError("the deadline was over before the sequence began",
                                           "send fewer sequences, or give more time"))  # fmt: skip
-                first.is_gone = True
-            if not first.is_gone:
-                room = self._room([*self._active, first])
-                if len(self._active) >= self._most_rows or self._held + first.bytes > room:
+            else:
+                first.plan()
+                every = [*self._active, first]
+                room = self._room(every)
+                if len(every) > self._most_rows or self._cache_bytes(every) > room:
+                    heapq.heappush(self._waiting, (first.order, first))
                     return
                 self._join(first, room)
-            heapq.heappop(self._waiting)
 
     def _join(self, sequence: Decoded, room: int) -> None:
         """Give a sequence a row. An error, as of rows that others made, ends the sequence."""
@@ -218,15 +270,36 @@ class _Decoding:
         except Exception as error:
             sequence.send(error)
             return
-        self._held += sequence.bytes
         self._active.append(sequence)
-        self._counts["sequences"] += 1
+        self._counts["sequences"] += not sequence.made
+        sequence.deadline = None
+
+    def _make_room(self) -> None:
+        """Plan room for the next tokens; sequences that began last pause until the others fit."""
+        grown = [each for each in self._active if each.length > each.planned]
+        for each in grown:
+            each.plan()
+        while (
+            len(self._active) > 1
+            and grown
+            and (self._cache_bytes(self._active) > self._room(self._active))
+        ):
+            last = max(self._active, key=lambda each: each.order)
+            self._leave(last)
+            last.pause()
+            heapq.heappush(self._waiting, (last.order, last))
+            self._counts["paused"] += 1
+        if grown:
+            with suppress(MemoryLimitError):  # of rows that others made: the step says so
+                self._model.limit_caches(self._room(self._active))
+
+    def _cache_bytes(self, sequences: Sequence[Decoded]) -> int:
+        return self._model.cache_bytes([each.planned for each in sequences])
 
     def _step_bytes(self, sequences: Sequence[Decoded]) -> int:
-        """Most bytes of a step of sequences: all are at their ends, and one has a chunk."""
-        chunk = min(self._chunk, max(len(each.prompt) for each in sequences))
-        longest = sorted((each.longest for each in sequences), reverse=True)
-        new = [chunk] + [1] * (len(longest) - 1)
+        """Most bytes of a step of sequences: all are at their planned ends, one has a chunk."""
+        longest = sorted((each.planned for each in sequences), reverse=True)
+        new = [min(self._chunk, longest[0])] + [1] * (len(longest) - 1)
         return self._model.step_bytes([count - 1 for count in longest], new)
 
     def _room(self, sequences: Sequence[Decoded]) -> int:
@@ -235,7 +308,6 @@ class _Decoding:
 
     def _leave(self, sequence: Decoded) -> None:
         self._active.remove(sequence)
-        self._held -= sequence.bytes
         with suppress(InputError):
             self._model.leave(sequence.row)
 
@@ -249,7 +321,7 @@ class _Decoding:
                     parts[each] = each.prompt[each.given : each.given + self._chunk]
                     has_prompt = True
             else:
-                parts[each] = numpy.array([each.token], each.prompt.dtype)
+                parts[each] = numpy.array(each.made[-1:], each.prompt.dtype)
         start = perf_counter()
         found = self._logits(parts)
         self._seconds += perf_counter() - start
@@ -293,15 +365,18 @@ class _Decoding:
     def _send_token(self, sequence: Decoded, logits: numpy.ndarray) -> None:
         """Send the next token of a sequence, and end it where it ends."""
         try:
-            sequence.token = int(sequence.choose(logits))
+            token = int(sequence.choose(logits))
         except Exception as error:  # of the caller's function
             sequence.send(error)
             self._leave(sequence)
             return
-        sequence.left -= 1
+        now = perf_counter()
+        (self._between if sequence.made else self._first).add(now - sequence.sent)
+        sequence.sent = now
+        sequence.made.append(token)
         self._counts["tokens"] += 1
-        sequence.send(sequence.token)
-        if not sequence.left or sequence.token in sequence.stop:
+        sequence.send(token)
+        if sequence.length >= sequence.longest or token in sequence.stop:
             sequence.send(_END)
             self._leave(sequence)
 
@@ -318,6 +393,28 @@ def _token_input(names: Sequence[str]) -> str:
     return others[0]
 
 
+class _Tokens(Iterator[int]):
+    """The tokens of a sequence, which ends when this is closed or no longer used."""
+
+    def __init__(self, received: queue.SimpleQueue[Any], forget: Callable[[], None]) -> None:
+        self._received, self._forget, self._is_open = received, forget, True
+
+    def __next__(self) -> int:
+        found = self._received.get() if self._is_open else _END
+        if found is _END or isinstance(found, BaseException):
+            self.close()
+            raise StopIteration if found is _END else found
+        return int(found)
+
+    def close(self) -> None:
+        """End the sequence."""
+        self._is_open = False
+        self._forget()
+
+    def __del__(self) -> None:
+        self.close()
+
+
 @public
 class Decoder(_Decoding):
     """Generates sequences for any threads, all in the same steps.
@@ -328,8 +425,9 @@ class Decoder(_Decoding):
 
     Args:
         model: What `ad.cached(..., ragged=)` returned. Only the decoder may use it.
-        memory: Most bytes of caches and of a step, by formula: a sequence begins when its caches
-            at its full length fit beside the largest step of all sequences that run.
+        memory: Most bytes of caches and of a step, by formula. A sequence that does not fit alone
+            at its full length is refused; it begins when it fits beside those that run, and those
+            that began last pause when all no longer fit.
         rows: Most sequences of a step.
         chunk: Tokens of a prompt that one step has.
         queue: Most sequences that wait.
@@ -358,16 +456,7 @@ class Decoder(_Decoding):
         """
         received: queue.SimpleQueue[Any] = queue.SimpleQueue()
         made = self._begin(tokens, most, stop, choose, received.put, priority, deadline)
-        return self._iterate_tokens(made, received)
-
-    def _iterate_tokens(self, made: Decoded, received: queue.SimpleQueue[Any]) -> Iterator[int]:
-        try:
-            while (found := received.get()) is not _END:
-                if isinstance(found, BaseException):
-                    raise found
-                yield found
-        finally:
-            self._forget(made)
+        return _Tokens(received, partial(self._forget, made))
 
     def close(self) -> None:
         """Refuse new sequences, and wait for the running ones."""

@@ -49,6 +49,7 @@ def _decoder_lines(decoders: Mapping[str, Any]) -> Iterator[str]:
         ("steps", "counter", "Steps."), ("tokens", "counter", "Tokens that were generated."),
         ("prompt_tokens", "counter", "Tokens of prompts."),
         ("sequences", "counter", "Sequences that began."), ("seconds", "counter", "In steps."),
+        ("paused", "counter", "Times that a sequence gave its row to others for a while."),
         ("rows", "gauge", "Sequences that run."), ("waiting", "gauge", "Sequences that wait."),
     ):  # fmt: skip
         named = f"decoder_{key}{'_total' if kind == 'counter' else ''}"
@@ -56,6 +57,17 @@ def _decoder_lines(decoders: Mapping[str, Any]) -> Iterator[str]:
             yield from _head(named, kind, what)
         for name, each in decoders.items():
             yield f'anydim_{named}{{model="{_text(name)}"}} {each[key]}'
+    for key, what in (("first_token", "Seconds from a sequence's arrival to its first token."),
+                      ("between_tokens", "Seconds between tokens of a sequence.")):  # fmt: skip
+        if decoders:
+            yield from _head(f"decoder_{key}_seconds", "histogram", what)
+        for name, each in decoders.items():
+            yield from _histogram(f"decoder_{key}_seconds", name, each[key])
+    if decoders:
+        yield from _head("decoder_bytes", "gauge", "Bytes of caches and of a step, and the limit.")
+    for name, each in decoders.items():
+        for use, bytes in each["bytes"].items():
+            yield f'anydim_decoder_bytes{{model="{_text(name)}",use="{use}"}} {bytes}'
 
 
 def _engine_lines(found: Mapping[str, Any]) -> Iterator[str]:

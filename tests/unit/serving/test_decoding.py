@@ -124,6 +124,48 @@ def test_what_does_not_fit_is_refused_and_memory_stays_below_the_limit(model: An
     assert limit // 2 < max(taken) <= limit
 
 
+def test_sequences_that_pause_have_their_own_tokens(model: Any) -> None:
+    lengths = (3, 8, 20, 33, 140)
+    expected = {n: alone(model, prompt(n), 420, 16) for n in lengths}
+    limit = 2 * model.cache_bytes([600]) + model.step_bytes([599] * 3, [16, 1, 1])
+    found, most = dict[int, list[int]](), list[int]()
+    with Decoder(model, memory=limit, chunk=16) as made:
+        assert 512 <= made.longest(2) < made.longest() < 5000
+        assert made.longest(20) < 200
+
+        def work(n: int) -> None:
+            found[n] = list(made.generate(prompt(n), most=420))
+
+        threads = [threading.Thread(target=work, args=(n,)) for n in lengths]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            most.append(sum(array.nbytes for array in model._slabs.arrays.values()))
+            threads[0].join(0.01)
+        metrics = made.metrics()
+    assert found == expected
+    assert metrics["paused"] and metrics["rows"] == metrics["waiting"] == 0
+    assert metrics["sequences"] == len(lengths)
+    assert sum(metrics["first_token"]["counts"]) == len(lengths)
+    assert sum(metrics["between_tokens"]["counts"]) == 419 * len(lengths)
+    assert limit // 2 < max(most) <= limit
+
+
+def test_sequences_that_wait_may_leave(model: Any) -> None:
+    with Decoder(model, rows=1) as made:
+        running = made.generate(prompt(5), 500)
+        next(running)
+        others = [made.generate(prompt(n), 3) for n in range(1, 9)]
+        assert made.metrics()["waiting"] == 8
+        for each in others[:-1]:
+            each.close()
+        assert made.metrics()["waiting"] == 1
+        del each, others
+        assert made.metrics()["waiting"] == 0
+        running.close()
+        assert len(list(made.generate(prompt(5), 2))) == 2
+
+
 def test_packing_of_caches_is_within_the_limit(model: Any) -> None:
     """While arrays grow, the largest one is there twice."""
     slabs = model._slabs

@@ -21,6 +21,10 @@ _HINT = "give a list of {'role': 'user', 'content': 'text'}"
 class ChatTemplate:
     """A template; `special` are the texts of special tokens that it may use, as `bos_token`.
 
+    Attributes:
+        text: The text of the template.
+        takes_tools: Whether it has a place for descriptions of functions.
+
     Raises:
         ModelError: The template has an error of syntax.
         MissingError: jinja2 is not installed.
@@ -40,8 +44,11 @@ class ChatTemplate:
             "strftime_now": lambda form: datetime.now().strftime(form),
         }
         self._special = dict(special)
+        self.text = text
         try:
             self._template = environment.from_string(text)
+            unbound = import_module("jinja2.meta").find_undeclared_variables
+            self.takes_tools = "tools" in unbound(environment.parse(text))
         except Exception as error:  # of Jinja
             raise ModelError(f"the chat template of the model is damaged: {error}") from None
 

@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy
 
-from anydim.base.errors import InputError, ModelError, OptionError
+from anydim.base.errors import InputError, OptionError
 from anydim.base.keywords import public
 from anydim.base.user_values import short_repr, whole_within
 from anydim.serving.decoding import Decoder
-from anydim.serving.language_models.chat_template import check_messages
 from anydim.serving.language_models.compiled_rows import compiled_rows
 from anydim.serving.language_models.opening import OpenedModel, open_model
 from anydim.serving.sampling import Choose, sampled
@@ -135,22 +134,11 @@ class LanguageModel:
 
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, with the token that the model begins texts with, if any."""
-        if not isinstance(text, str):
-            raise InputError(f"a text is {short_repr(text)}", "give a str")
-        made = self._require_tokenizer().encode(text)
-        ids = list(made.ids)
-        begin = list(self._opened.begin)
-        return ids if ids[: len(begin)] == begin else begin + ids
+        return self._opened.encode(text)
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
-        return str(self._require_tokenizer().decode([int(token) for token in tokens]))
-
-    def _require_tokenizer(self) -> Any:
-        if self.tokenizer is None:
-            raise ModelError(f"{self.name} has no tokenizer.json",
-                             "give tokenizer=, or prompts of tokens")  # fmt: skip
-        return self.tokenizer
+        return str(self._opened.require_tokenizer().decode([int(token) for token in tokens]))
 
     # ---- generation ------------------------------------------------------------------------------
 
@@ -216,11 +204,7 @@ class LanguageModel:
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None
     ) -> list[int]:
         """The tokens of messages in the chat template, up to where the answer begins."""
-        check_messages(messages)
-        if self._opened.template is None:
-            raise ModelError(f"{self.name} has no chat template", "use generate")
-        text = self._opened.template.render(messages, tools)
-        return list(self._require_tokenizer().encode(text, add_special_tokens=False).ids)
+        return self._opened.chat_tokens(messages, tools)
 
     def _stream(
         self, tokens: numpy.ndarray, most: int, choose: Choose, stop: Sequence[str], priority: int,
@@ -230,7 +214,7 @@ class LanguageModel:
         source = self.decoder.generate(
             tokens, most, own, choose=choose, priority=priority, deadline=deadline
         )
-        return TextStream(source, Pieces(self._require_tokenizer(), stop), own, most)
+        return TextStream(source, Pieces(self._opened.require_tokenizer(), stop), own, most)
 
     def _tokens_of(self, prompt: Any) -> numpy.ndarray:
         given = self.encode(prompt) if isinstance(prompt, str) else prompt

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from anydim.base.errors import ModelError, OptionError
+from anydim.base.errors import InputError, ModelError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.user_values import short_repr, whole_within
-from anydim.serving.language_models.chat_template import ChatTemplate
+from anydim.serving.language_models.chat_template import ChatTemplate, check_messages
 from anydim.serving.language_models.decoder_spec import DecoderSpec
 from anydim.serving.language_models.gguf_config import gguf_context, gguf_spec
 from anydim.serving.language_models.hugging_face import (
@@ -58,6 +58,47 @@ class OpenedModel:
     template: ChatTemplate | None
     stop: frozenset[int]
     begin: tuple[int, ...]
+
+    def require_tokenizer(self) -> Any:
+        """The tokenizer. Raises ModelError without one."""
+        if self.tokenizer is None:
+            raise ModelError(f"{self.name} has no tokenizer.json",
+                             "give tokenizer=, or prompts of tokens")  # fmt: skip
+        return self.tokenizer
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, behind those that begin texts. Raises InputError for no text."""
+        ids = self._ids(text, special=True)
+        begin = list(self.begin)
+        return ids if ids[: len(begin)] == begin else begin + ids
+
+    def chat_tokens(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None
+    ) -> list[int]:
+        """The tokens of messages in the chat template, up to where the answer begins.
+
+        Raises:
+            InputError: Malformed messages, or the template refuses them, or takes no tools.
+            ModelError: The model has no chat template.
+        """
+        check_messages(messages)
+        if self.template is None:
+            raise ModelError(f"{self.name} has no chat template", "use generate, with a prompt")
+        if tools and not self.template.takes_tools:
+            raise InputError(f"the chat template of {self.name} takes no tools",
+                             "leave them out, or describe them in a message")  # fmt: skip
+        return self._ids(self.template.render(messages, tools), special=False)
+
+    def _ids(self, text: Any, special: bool) -> list[int]:
+        if not isinstance(text, str):
+            raise InputError(f"a text is {short_repr(text)}", "give a str")
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            found = text[error.start : error.start + 1]
+            raise InputError(f"character {error.start} of the text is {found!a}, half of a "
+                             "character", "give whole characters") from None  # fmt: skip
+        return list(self.require_tokenizer().encode(text, add_special_tokens=special).ids)
 
 
 @dataclass(frozen=True)
