@@ -1,6 +1,7 @@
 """Validation of user arguments: numbers, texts, paths, functions.
 
-Each function raises OptionError with the name of the argument; only `whole` raises TypeError.
+Each function raises OptionError with the name of the argument; `whole` raises TypeError, and
+`check_text` InputError.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from operator import index
 from typing import Any
 
-from anydim.base.errors import OptionError
+from anydim.base.errors import InputError, OptionError
 from anydim.base.text import article
 
 _LONGEST = 60  # characters of a value in an error
@@ -99,3 +100,15 @@ def absolute(path: str | os.PathLike[str]) -> str:
     if os.name == "nt":
         return os.path.abspath(path)
     return os.path.join(os.getcwd(), os.fspath(path))
+
+
+def check_text(text: Any) -> None:
+    """Raise InputError for what is no text, or has half of a character (a lone surrogate)."""
+    if not isinstance(text, str):
+        raise InputError(f"a text is {short_repr(text)}", "give a str")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        found = text[error.start]
+        raise InputError(f"character {error.start} of a text is {found!a}, half of a character",
+                         "give whole characters") from None  # fmt: skip

@@ -67,26 +67,39 @@ from anydim.sizes import Dim
     help="A decoder with caches, as an ONNX file, for /v1/completions.",
 )  # fmt: skip
 @click.option(
-    "--cache-memory", default="256MiB", show_default=True, metavar="BYTES",
-    help="Most bytes of the caches and steps of each decoder; a part of --memory.",
+    "--cache-memory", metavar="BYTES",
+    help="Most bytes of the caches and steps of each decoder; a part of --memory. Default: 256 "
+    "MiB, and three quarters of what is free for language models.",
 )  # fmt: skip
 @click.option(
     "--dim", "dims", type=DIM, multiple=True, metavar="NAME=LOW..HIGH",
     help="Bounds of a dim of ONNX files: seq=1..512.",
 )  # fmt: skip
+@click.option(
+    "--context", type=click.IntRange(1), metavar="TOKENS",
+    help="Most tokens of a sequence of language models. Default: what the model declares, at most "
+    "8192.",
+)  # fmt: skip
+@click.option(
+    "--quantize", type=click.Choice(["q8", "q4"]),
+    help="Float weights of language models become codes of 8 or 4 bits.",
+)  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Log warnings and errors only.")
 def serve(
     models: Sequence[str], memory: str, threads: int | None, calls: int, queue: int, host: str,
     port: int, grpc_port: int, no_grpc: bool, tokenizers: Sequence[tuple[str, str]],
-    batch: Sequence[tuple[str, str]], decoders: Sequence[tuple[str, str]], cache_memory: str,
-    dims: Sequence[Any], quiet: bool,
+    batch: Sequence[tuple[str, str]], decoders: Sequence[tuple[str, str]], cache_memory: str | None,
+    dims: Sequence[Any], context: int | None, quantize: str | None, quiet: bool,
 ) -> None:  # fmt: skip
     """Serve models over REST and gRPC, by the open inference protocol v2.
 
     MODEL is a saved model, an ONNX file, NAME=FILE, or a folder of models or of versions
-    (name/1/model.anydim). Requests of any sizes share calls without padding where a model has
-    ragged dims (`anydim compile --ragged auto`; ONNX files are compiled so); an answer has the bits
-    of a call alone. The page at / shows load, queue, latency and memory.
+    (name/1/model.anydim); or a language model, a GGUF file or a folder of Hugging Face, which
+    answers /v1/chat/completions and /v1/completions as OpenAI's clients expect.
+
+    Requests of any sizes share calls without padding where a model has ragged dims (`anydim compile
+    --ragged auto`; ONNX files are compiled so); an answer has the bits of a call alone. The page at
+    / shows load, queue, latency and memory.
 
     \b
     Examples:
@@ -94,18 +107,19 @@ def serve(
       anydim serve models/ --port 9000 --no-grpc
       anydim serve encoder=minilm.onnx --dim seq=1..512 \\
         --tokenizer encoder=tokenizer.json
+      anydim serve SmolLM2-135M-Instruct.Q4_1.gguf --memory 4GiB
       anydim serve --decoder writer=decoder.onnx --tokenizer writer=tokenizer.json
     """
     if not models and not decoders:
-        raise OptionError("no model to serve", "name saved models or ONNX files")
+        raise OptionError("no model to serve", "name saved models, ONNX files or language models")
     settings = _module("run").Settings(
         models=tuple(models), memory=bytes_of(memory, "--memory"),
         threads=threads, host=host, port=port,
         grpc_port=None if no_grpc else grpc_port, queue=queue, calls=calls,
         tokenizers=once("--tokenizer", tokenizers), batch=once("--batch", batch),
         decoders=once("--decoder", decoders),
-        cache_memory=bytes_of(cache_memory, "--cache-memory"),
-        dims=dims_by_name(dims), quiet=quiet,
+        cache_memory=None if cache_memory is None else bytes_of(cache_memory, "--cache-memory"),
+        dims=dims_by_name(dims), context=context, quantize=quantize, quiet=quiet,
     )  # fmt: skip
     _module("run").serve(settings)
 

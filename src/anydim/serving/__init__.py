@@ -4,9 +4,9 @@ Input: compiled or loaded models, and requests from threads or an event loop; ou
 the bits of a call alone. Needs numpy and the standard library. Requests of models with ragged dims,
 and the costs of calls, are in `anydim.runtime.program.batches`, which `map` uses too.
 
+    language_models/    decoders from files of Hugging Face and GGUF
     server/    models over REST and gRPC
     ray/       replicas and jobs on a Ray cluster
-    language_models/    decoders from files of Hugging Face and GGUF
 
     batcher.py       Batcher for threads, AsyncBatcher for asyncio
     engine.py        queue, groups and threads of all models
@@ -18,7 +18,8 @@ and the costs of calls, are in `anydim.runtime.program.batches`, which `map` use
     equal_form.py    requests of other models: equal shapes, or one by one
     string_form.py   requests of models with strings: one by one
     decoding.py      Decoder and AsyncDecoder: continuous batching with streamed tokens
-    sampling.py      functions that choose tokens
+    sampling.py      functions that choose tokens; log_shares.py has their log-probabilities
+    pieces.py        texts of tokens, one by one; tool_calls.py finds calls in them
     process_memory.py  what a process leaves of a limit
     measures.py      counters of a model; report.py makes metrics of them
 """

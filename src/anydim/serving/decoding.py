@@ -146,6 +146,7 @@ class _Decoding:
         self._is_closed = False
         self._counts = dict.fromkeys(_COUNTS, 0)
         self._seconds = 0.0
+        self._longest: dict[int, int] = {}  # by the number of rows
         self._first, self._between = Histogram(BOUNDS), Histogram(BOUNDS)  # seconds to tokens
 
     def _begin(
@@ -194,6 +195,11 @@ class _Decoding:
 
     def longest(self, rows: int = 1) -> int:
         """Most tokens of each of `rows` sequences of equal length that fit into the memory."""
+        if rows not in self._longest:
+            self._longest[rows] = self._search_longest(rows)
+        return self._longest[rows]
+
+    def _search_longest(self, rows: int) -> int:
         low, high = 0, 1
         while high < LARGEST and self._fits(high, rows):
             low, high = high, 2 * high

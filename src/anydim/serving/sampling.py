@@ -25,6 +25,7 @@ def sampled(
     temperature: float, top_p: float = 1.0, seed: int | None = None, *, top_k: int = 0,
     min_p: float = 0.0, repetition_penalty: float = 1.0,
     logit_bias: Mapping[int, float] | None = None, prompt: Iterable[int] = (),
+    presence_penalty: float = 0.0, frequency_penalty: float = 0.0,
 ) -> Choose:  # fmt: skip
     """A function that draws a token with the probabilities of its logits, for one sequence.
 
@@ -40,7 +41,9 @@ def sampled(
         repetition_penalty: Divides positive logits of tokens that were there before, and multiplies
             negative ones (Keskar et al. 2019, arXiv:1909.05858).
         logit_bias: Addends of logits by token.
-        prompt: Tokens that were there before, for the penalty.
+        prompt: Tokens that were there before, for `repetition_penalty`.
+        presence_penalty: Subtrahend of logits of tokens that were chosen before.
+        frequency_penalty: The same, for each time.
 
     Raises:
         OptionError: An argument is out of its range.
@@ -57,49 +60,61 @@ def sampled(
         raise OptionError(
             f"repetition_penalty is {short_repr(repetition_penalty)}", "give a number above 0"
         )
+    for name, value in (("presence_penalty", presence_penalty),
+                        ("frequency_penalty", frequency_penalty)):  # fmt: skip
+        if not (_is_number(value) and abs(value) <= _HIGHEST_BIAS):
+            raise OptionError(f"{name} is {short_repr(value)}", "give a number, such as 0.5")
     whole_within("top_k", top_k, 0, LARGEST, "give a number of tokens; 0: all")
     if seed is not None:
         whole_within("seed", seed, 0, (1 << 64) - 1, "give an integer of at least 0")
-    change = _changed_logits(repetition_penalty, _biases(logit_bias), prompt)
+    change = _LogitChange(repetition_penalty, _biases(logit_bias), presence_penalty,
+                          frequency_penalty, prompt)  # fmt: skip
     draw = largest if temperature == 0 else _drawing(temperature, top_p, top_k, min_p, seed)
-    if change is None:
+    if not change.is_any:
         return draw
 
     def choose(logits: numpy.ndarray) -> int:
         token = draw(change(logits))
-        seen.add(token)
+        change.note(token)
         return token
 
-    seen = change.seen
     return choose
 
 
 class _LogitChange:
-    """Adds biases, and applies the penalty of tokens in `seen`."""
+    """Adds biases, and applies penalties of tokens that were there before."""
 
-    def __init__(self, penalty: float, biases: Mapping[int, float], seen: set[int]) -> None:
-        self._penalty, self.seen = penalty, seen
+    def __init__(
+        self, repetition: float, biases: Mapping[int, float], presence: float, frequency: float,
+        prompt: Iterable[int],
+    ) -> None:  # fmt: skip
+        self._repetition, self._presence, self._frequency = repetition, presence, frequency
+        self._seen = set(map(int, prompt)) if repetition != 1 else set()
+        self._counts: dict[int, int] = {}  # of chosen tokens
         self._tokens = numpy.array(list(biases), numpy.int64)
         self._addends = numpy.array(list(biases.values()), numpy.float64)
+        self.is_any = bool(biases) or repetition != 1 or presence != 0 or frequency != 0
+
+    def note(self, token: int) -> None:
+        """Count a chosen token."""
+        self._counts[token] = self._counts.get(token, 0) + 1
+        self._seen.add(token)
 
     def __call__(self, logits: numpy.ndarray) -> numpy.ndarray:
         made = logits.astype(numpy.float64)
         count = made.shape[-1]
         known = self._tokens < count
         made[self._tokens[known]] += self._addends[known]
-        if self._penalty != 1 and self.seen:
-            before = numpy.fromiter((t for t in self.seen if t < count), numpy.int64)
+        if self._counts and (self._presence or self._frequency):
+            tokens = numpy.fromiter(self._counts, numpy.int64)
+            times = numpy.fromiter(self._counts.values(), numpy.float64)
+            made[tokens] -= self._presence + self._frequency * times
+        if self._repetition != 1 and self._seen:
+            before = numpy.fromiter((t for t in self._seen if t < count), numpy.int64)
             own = made[before]
-            made[before] = numpy.where(own > 0, own / self._penalty, own * self._penalty)
+            penalty = self._repetition
+            made[before] = numpy.where(own > 0, own / penalty, own * penalty)
         return made
-
-
-def _changed_logits(
-    penalty: float, biases: Mapping[int, float], prompt: Iterable[int]
-) -> _LogitChange | None:
-    if penalty == 1 and not biases:
-        return None
-    return _LogitChange(penalty, biases, set(map(int, prompt)) if penalty != 1 else set())
 
 
 def _biases(given: Any) -> dict[int, float]:

@@ -21,8 +21,8 @@ from anydim.base.user_values import short_repr, whole_within
 from anydim.serving.decoding import Decoder
 from anydim.serving.language_models.compiled_rows import compiled_rows
 from anydim.serving.language_models.opening import OpenedModel, open_model
+from anydim.serving.pieces import Pieces
 from anydim.serving.sampling import Choose, sampled
-from anydim.serving.server.pieces import Pieces
 from anydim.sizes import LARGEST
 
 _STOPS = "give a text or a list of texts, none of them empty"

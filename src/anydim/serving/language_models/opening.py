@@ -10,7 +10,7 @@ from typing import Any
 
 from anydim.base.errors import InputError, ModelError, OptionError
 from anydim.base.records import dataclass
-from anydim.base.user_values import short_repr, whole_within
+from anydim.base.user_values import check_text, short_repr, whole_within
 from anydim.serving.language_models.chat_template import ChatTemplate, check_messages
 from anydim.serving.language_models.decoder_spec import DecoderSpec
 from anydim.serving.language_models.gguf_config import gguf_context, gguf_spec
@@ -90,14 +90,7 @@ class OpenedModel:
         return self._ids(self.template.render(messages, tools), special=False)
 
     def _ids(self, text: Any, special: bool) -> list[int]:
-        if not isinstance(text, str):
-            raise InputError(f"a text is {short_repr(text)}", "give a str")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            found = text[error.start : error.start + 1]
-            raise InputError(f"character {error.start} of the text is {found!a}, half of a "
-                             "character", "give whole characters") from None  # fmt: skip
+        check_text(text)
         return list(self.require_tokenizer().encode(text, add_special_tokens=special).ids)
 
 

@@ -12,7 +12,9 @@ extra `serve`).
     tensors.py       tensors as JSON and as bytes; heads.py keeps the JSON of earlier requests
     json_bodies.py   JSON of requests, long JSON in pieces
     embeddings.py    /v1/embeddings
-    completions.py   /v1/completions; decoders.py, pieces.py
+    completions.py   /v1/completions and the endpoint of both; chat_completions.py the other one
+    sequences.py     the sequences of a request; generation.py its parameters
+    decoders.py      decoders and language models
     repository.py    files and versions of models; model_reports.py what Triton's extensions tell
     state.py         what these share; history.py has samples for the page
     connections.py   a connection; clients.py their limits; upgrades.py offers of other protocols

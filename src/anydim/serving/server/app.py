@@ -15,8 +15,9 @@ from starlette.routing import BaseRoute, Route
 from anydim.base.errors import OptionError, UserError
 from anydim.serving.server.answers import is_old, without_chunks
 from anydim.serving.server.asgi import Gone, Receive, Scope, Send
-from anydim.serving.server.completions import Completions
-from anydim.serving.server.embeddings import Embeddings, Tokenizers, failure
+from anydim.serving.server.chat_completions import ChatCompletion
+from anydim.serving.server.completions import Completions, TextCompletion
+from anydim.serving.server.embeddings import Embeddings, Tokenizers, error_document, failure
 from anydim.serving.server.history import History
 from anydim.serving.server.json_bodies import parse_object
 from anydim.serving.server.model_reports import configuration_of, statistics_of
@@ -49,7 +50,10 @@ def _make_routes(state: State, tokenizers: Tokenizers, history: History, infer: 
         Route("/v2/models/{name}/infer", infer, methods=["POST"]),
         Route("/v2/models/{name}/versions/{version}/infer", infer, methods=["POST"]),
         Route("/v1/embeddings", Embeddings(state, tokenizers), methods=["POST"]),
-        Route("/v1/completions", Completions(state, tokenizers), methods=["POST"]),
+        Route("/v1/completions", Completions(state, tokenizers, TextCompletion), methods=["POST"]),
+        Route(
+            "/v1/chat/completions", Completions(state, tokenizers, ChatCompletion), methods=["POST"]
+        ),
         *(Route(path, endpoint) for path, endpoint in _reads(state, history).items()),
         *(Route(path, endpoint, methods=["POST"]) for path, endpoint in _writes(state).items()),
     ]
@@ -67,12 +71,18 @@ async def _answer_disconnect(request: Request, error: Exception) -> Response:
 
 
 async def _missing(request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": f"there is nothing at {request.url.path}"}, 404)
+    return _no_route(request, f"there is nothing at {request.url.path}", 404, {})
 
 
 async def _no_method(request: Request, error: Any) -> Response:
-    return JSONResponse({"error": f"{request.url.path} takes no {request.method}"}, 405,
-                        error.headers)  # fmt: skip
+    text = f"{request.url.path} takes no {request.method}"
+    return _no_route(request, text, 405, error.headers)
+
+
+def _no_route(request: Request, text: str, status: int, headers: Any) -> Response:
+    """An error of a path, in the form that its clients read."""
+    is_v1 = request.url.path.startswith("/v1/")
+    return JSONResponse(error_document(text, status) if is_v1 else {"error": text}, status, headers)
 
 
 def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
@@ -123,7 +133,9 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
         return {**state.repository.loaded, **state.decoders}
 
     def described(name: str) -> dict[str, Any]:
-        return {"id": name, "object": "model", "created": int(state.started), "owned_by": "anydim"}
+        made = {"id": name, "object": "model", "created": int(state.started), "owned_by": "anydim"}
+        opened = state.decoders[name].opened if name in state.decoders else None
+        return made if opened is None else {**made, "max_model_len": opened.spec.context}
 
     async def models(request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [described(name) for name in known()]})

@@ -1,11 +1,11 @@
-"""The decoders of a server: sequences of requests, checked and begun."""
+"""The decoders of a server: ONNX files with caches, and language models."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
@@ -13,42 +13,70 @@ from anydim.base.errors import InputError, OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion
 from anydim.serving.decoding import CHUNK, POSITIONS, AsyncDecoder
-from anydim.serving.sampling import Choose, sampled
 
-MOST_TOKENS = 1 << 20  # of a sequence
-DEFAULT_TOKENS = 16
-_STOPS = 16
+if TYPE_CHECKING:
+    from anydim.serving.language_models.opening import OpenedModel
+
+GGUF = ".gguf"
+DEFAULT_TOKENS = 16  # of an answer of a decoder whose context is not known
 
 
 @dataclass(frozen=True)
 class ServedDecoder:
-    """A served decoder: its name, and the path of its file."""
+    """A served decoder: its name, the path of its file, and what a language model has besides."""
 
     name: str
     path: Path
     decoder: AsyncDecoder
+    opened: OpenedModel | None = None
+
+    def longest(self) -> int:
+        """Most tokens of a sequence: those that the memory has room for, and the context."""
+        most = self.decoder.longest()
+        return most if self.opened is None else min(most, self.opened.spec.context)
+
+    @property
+    def stop(self) -> frozenset[int]:
+        """Tokens that end each answer."""
+        return frozenset() if self.opened is None else self.opened.stop
+
+    def most_new(self, tokens: numpy.ndarray, most: int | None) -> int:
+        """Most new tokens behind a prompt; None: what context and memory have room for.
+
+        Raises InputError for unknown tokens, or more than the context has room for.
+        """
+        if self.opened is None:
+            return most or DEFAULT_TOKENS
+        spec = self.opened.spec
+        wrong = tokens[(tokens < 0) | (tokens >= spec.vocabulary)]
+        if wrong.size:
+            raise InputError(f"the prompt has the token {wrong[0]}",
+                             f"tokens of '{self.name}' are 0 to {spec.vocabulary - 1}")  # fmt: skip
+        room = spec.context - len(tokens)
+        if room < (most or 1):
+            wanted = f" and 'max_tokens' {most}" if most else ""
+            raise InputError(
+                f"the prompt has {len(tokens)} tokens{wanted}, and sequences of '{self.name}' at "
+                f"most {spec.context}", "shorten it, or give fewer",
+            )  # fmt: skip
+        return most or max(1, min(room, self.decoder.longest() - len(tokens)))
 
 
-@dataclass(frozen=True)
-class Generation:
-    """Parameters of generation; a sequence ends after a token in `stop`."""
-
-    most: int
-    choose: Choose
-    stop: frozenset[int]
-    priority: int
-    deadline: float | None
-
-    def run(self, decoder: AsyncDecoder, tokens: Sequence[int]) -> AsyncGenerator[int, None]:
-        """The tokens of a prompt's sequence, as they are chosen."""
-        try:
-            prompt = numpy.array(tokens, numpy.int64)
-        except (OverflowError, ValueError):
-            raise InputError("a token of the prompt is no number of a token") from None
-        return decoder.generate(
-            prompt, self.most, self.stop, choose=self.choose, priority=self.priority,
-            deadline=self.deadline,
-        )  # fmt: skip
+def divide(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The paths of language models among the models of a server, by name, and the other words."""
+    found, others = dict[str, str](), list[str]()
+    for word in words:
+        name, equals, rest = word.partition("=")
+        path = Path(rest if equals else word)
+        if path.suffix != GGUF and not (path / "config.json").is_file():
+            others.append(word)
+            continue
+        if not equals:
+            name = path.stem if path.suffix == GGUF else path.resolve().name
+        if name in found:
+            raise OptionError(f"two models are called '{name}'", "name one: NAME=PATH")
+        found[name] = str(path)
+    return found, others
 
 
 def warm_up(model: Any) -> None:
@@ -69,28 +97,6 @@ def warm_up(model: Any) -> None:
         model.leave(row)
 
 
-def generation_of(given: Mapping[str, Any]) -> Generation:
-    """The parameters of a request: max_tokens, temperature, top_p, seed, stop_token_ids, priority,
-    and timeout in microseconds. Raises InputError for wrong ones."""
-    most = _whole(given, "max_tokens", 1, MOST_TOKENS, DEFAULT_TOKENS)
-    seed = _whole(given, "seed", 0, (1 << 63) - 1, None)
-    temperature, top_p = _number(given, "temperature", 0.0), _number(given, "top_p", 1.0)
-    stop = given.get("stop_token_ids")
-    stop = [] if stop is None else [stop] if type(stop) is int else stop
-    if not isinstance(stop, list) or len(stop) > _STOPS or any(type(e) is not int for e in stop):
-        raise InputError(f"'stop_token_ids' is {str(stop)[:40]}", f"give at most {_STOPS} tokens")
-    timeout = _whole(given, "timeout", 1, 1 << 53, None)
-    priority = _whole(given, "priority", -(1 << 31), (1 << 31) - 1, 0)
-    try:
-        choose = sampled(temperature, top_p, seed)
-    except OptionError as error:
-        raise InputError(error.problem, error.hint) from None
-    return Generation(
-        int(most or DEFAULT_TOKENS), choose, frozenset(stop), int(priority or 0),
-        None if timeout is None else timeout / 1e6,
-    )  # fmt: skip
-
-
 def find(known: Mapping[str, ServedDecoder], name: Any) -> ServedDecoder:
     """Return the decoder with a name, or the only one for None; raises OptionError."""
     if name is None and len(known) == 1:
@@ -101,26 +107,3 @@ def find(known: Mapping[str, ServedDecoder], name: Any) -> ServedDecoder:
         hint = suggestion(name, known) or f"decoders: {quote_list(known) or 'none'}"
         raise OptionError(f"there is no decoder '{name}'", hint)
     return known[name]
-
-
-def _whole(
-    given: Mapping[str, Any], name: str, low: int, high: int, default: int | None
-) -> int | None:
-    found = given.get(name)
-    if found is None:
-        return default
-    if type(found) is not int or not low <= found <= high:
-        raise InputError(f"'{name}' is {str(found)[:40]}", f"give an integer, {low} to {high}")
-    return found
-
-
-def _number(given: Mapping[str, Any], name: str, default: float) -> float:
-    found = given.get(name)
-    if found is None:
-        return default
-    if type(found) not in (int, float):
-        raise InputError(f"'{name}' is {str(found)[:40]}, expected a number")
-    try:
-        return float(found)
-    except OverflowError:
-        raise InputError(f"'{name}' is too large") from None

@@ -14,6 +14,7 @@ import numpy
 
 from anydim.base.errors import InputError, MissingError, OptionError, UserError
 from anydim.base.missing_package import install
+from anydim.base.user_values import check_text
 from anydim.serving.requests import Request
 from anydim.serving.server.answers import (
     JSON,
@@ -54,6 +55,9 @@ class Tokenizers:
         Raises InputError for a model without one, OptionError for a file that is none, MissingError
         without the package.
         """
+        opened = getattr(loaded, "opened", None)
+        if opened is not None:
+            return opened.require_tokenizer()
         path = self._path(loaded)
         if path is None:
             raise InputError(
@@ -73,13 +77,22 @@ class Tokenizers:
             self._known[loaded.name] = found
         return found
 
+    def encode(self, served: ServedDecoder, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of prompts; raises InputError for a text that is none."""
+        if served.opened is not None:
+            return [served.opened.encode(text) for text in texts]
+        for text in texts:
+            check_text(text)
+        return [each.ids for each in self.of(served).encode_batch(list(texts))]
+
     def forget(self, name: str) -> None:
         """Drop the cached tokenizer of a model that was loaded again."""
         self._known.pop(name, None)
 
     def has(self, loaded: Loaded | ServedDecoder) -> bool:
         """Whether a model has a tokenizer."""
-        return self._path(loaded) is not None
+        opened = getattr(loaded, "opened", None)
+        return self._path(loaded) is not None if opened is None else opened.tokenizer is not None
 
     def _path(self, loaded: Loaded | ServedDecoder) -> Path | None:
         if loaded.name in self._files:
@@ -151,10 +164,15 @@ class Embeddings:
 
     def _model(self, name: Any) -> Loaded:
         known = self._state.repository.loaded
+        if name is None and not known:
+            raise InputError("the server has no model that gives embeddings", "serve an encoder")
         if name is None and len(known) == 1:
             return next(iter(known.values()))
         if not isinstance(name, str):
             raise InputError(f"'model' is {name!r}, expected a name")
+        if name in self._state.decoders:
+            raise InputError(f"'{name}' is a decoder, and gives no embeddings",
+                             "serve an encoder beside it, and name that")  # fmt: skip
         return self._state.repository.find(name)
 
     def _tokens(self, loaded: Loaded, given: Any) -> list[list[int]]:
@@ -163,6 +181,8 @@ class Embeddings:
         if not many or len(many) > MOST_TEXTS:
             raise InputError(f"'input' has {len(many)} texts, expected 1 to {MOST_TEXTS}")
         if all(isinstance(each, str) for each in many):
+            for text in many:
+                check_text(text)
             encoded = self._tokenizers.of(loaded).encode_batch(many)
             return [each.ids for each in encoded]
         if all(is_tokens(each) for each in many):
@@ -233,9 +253,13 @@ def _document(
 
 def failure(error: BaseException) -> dict[str, Any]:
     """An error, as clients of `/v1` have it."""
-    status = status_of(error)
+    return error_document(error_text(error), status_of(error))
+
+
+def error_document(text: str, status: int) -> dict[str, Any]:
+    """The text of an error, as clients of `/v1` have it."""
     kind = "server_error" if status >= 500 else "invalid_request_error"
-    return {"error": {"message": error_text(error), "type": kind, "code": status, "param": None}}
+    return {"error": {"message": text, "type": kind, "code": status, "param": None}}
 
 
 def answer_of_error(error: BaseException) -> Answer:

@@ -13,7 +13,7 @@ import numpy
 
 from anydim.base.errors import InputError, UserError
 from anydim.serving.requests import Request
-from anydim.serving.server.decoders import generation_of
+from anydim.serving.server.generation import generation_of, prompt_of
 from anydim.serving.server.messages import SERVICE, message
 from anydim.serving.server.model_reports import configuration_of, statistics_of, tensor_messages
 from anydim.serving.server.repository import check_load
@@ -239,9 +239,9 @@ class Service:
             generation = generation_of(
                 {key: _parameter(each) for key, each in request.parameters.items()}
             )
-            prompt = _prompt(inputs_of(request))
-            decoder = self._state.decoders[request.model_name].decoder
-            async with aclosing(generation.run(decoder, prompt.reshape(-1).tolist())) as tokens:
+            prompt = prompt_of(_prompt(inputs_of(request)).reshape(-1).tolist())
+            served = self._state.decoders[request.model_name]
+            async with aclosing(generation.run(served, prompt)) as tokens:
                 async for token in tokens:
                     each = made()
                     self._fill(each.infer_response, request, {"token": numpy.array([token])})

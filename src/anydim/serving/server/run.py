@@ -28,16 +28,23 @@ from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.threads import AUTO
 from anydim.serving import AsyncBatcher, AsyncDecoder
 from anydim.serving.batcher import form_of
-from anydim.serving.process_memory import bound_the_allocator, resident_bytes, room_within
+from anydim.serving.process_memory import (
+    bound_the_allocator,
+    resident_bytes,
+    return_free_memory,
+    room_within,
+)
 from anydim.serving.server.app import application
 from anydim.serving.server.clients import ACCEPTED, Clients, Limits, raised_descriptors
 from anydim.serving.server.connections import BoundedProtocol
-from anydim.serving.server.decoders import ServedDecoder, warm_up
+from anydim.serving.server.decoders import ServedDecoder, divide, warm_up
 from anydim.serving.server.embeddings import Tokenizers
 from anydim.serving.server.history import History
 from anydim.serving.server.repository import SAVED, Repository, check_name, unknown
 from anydim.serving.server.state import State, error_text, start_log
 
+CACHE_MEMORY = 256 << 20  # bytes of the caches and steps of a decoder of an ONNX file
+CACHE_SHARE = 0.75  # of the memory for requests, for caches and steps of language models
 BODY_SHARE = 8  # a body takes at most this part of the memory for requests
 STOP_SECONDS = 30  # for requests to end after a signal
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -52,7 +59,9 @@ class Settings:
 
     `memory` is the limit of the process in bytes; `grpc_port` None means no gRPC. `batch` are, by
     model, the dims along which requests of equal shapes share calls. `dims` are those of models
-    that are compiled. `decoders` are their files by name, each with `cache_memory` bytes of caches.
+    that are compiled. `decoders` are their files by name, each with `cache_memory` bytes of caches;
+    None: language models share what is free, and other decoders have `CACHE_MEMORY`. `context` and
+    `quantize` are of language models, which are among the `models`.
     """
 
     models: Sequence[str]
@@ -66,9 +75,11 @@ class Settings:
     tokenizers: Mapping[str, str]
     batch: Mapping[str, str]
     decoders: Mapping[str, str]
-    cache_memory: int
+    cache_memory: int | None
     dims: Mapping[str, Any]
     quiet: bool
+    context: int | None = None
+    quantize: str | None = None
 
 
 def serve(settings: Settings) -> None:
@@ -87,7 +98,8 @@ class _Served:
         self._batcher = AsyncBatcher(
             {}, memory=settings.memory, calls=settings.calls, queue=settings.queue
         )
-        self._repository = Repository(settings.models, self._open, self._add, self._remove)
+        self._language_models, others = divide(settings.models)
+        self._repository = Repository(others, self._open, self._add, self._remove)
         self._tokenizers = Tokenizers(settings.tokenizers)
         self._files: dict[str, int] = {}  # bytes of models, by name
         self._tasks: list[asyncio.Task[None]] = []  # beside requests
@@ -100,10 +112,12 @@ class _Served:
         self._check_options()
         bound = _bind_sockets(settings.host, settings.port)
         self._load_all()
-        decoders = {name: self._decoder(name, path) for name, path in settings.decoders.items()}
+        opened = [self._language_model(*each) for each in self._language_models.items()]
+        opened += [self._decoder(name, path) for name, path in settings.decoders.items()]
         if settings.grpc_port is not None:
             import_module("anydim.serving.server.rpc")  # its memory counts
-        room = self._room()
+        return_free_memory()
+        room, decoders = self._room(opened)
         gc.collect()
         gc.freeze()  # what is there stays, and is not looked through again
         clients = Clients(self._limits.http, self._limits.bytes)
@@ -131,12 +145,12 @@ class _Served:
         """Raise OptionError for options that would be ignored: of models that are not there, or of
         dims where nothing is compiled. Models that are added to a folder may be loaded later."""
         settings, sources = self._settings, self._repository.sources()
-        for name in settings.decoders:
+        for name in (*settings.decoders, *self._language_models):
             check_name(name)
-            if name in sources:
+            if name in sources or (name in settings.decoders and name in self._language_models):
                 raise OptionError(f"a model and a decoder are called '{name}'",
                                   "name one of them otherwise: NAME=PATH")  # fmt: skip
-        served = {**sources, **settings.decoders}
+        served = {**sources, **settings.decoders, **self._language_models}
         for option, named, known in (
             ("--batch", settings.batch, sources), ("--tokenizer", settings.tokenizers, served),
         ):  # fmt: skip
@@ -190,32 +204,57 @@ class _Served:
         self._log.info("grpc", extra={"facts": {"address": _address(settings.host, port)}})
         return rpc
 
-    def _room(self) -> int:
-        """Give requests what the process has not taken yet; raises MemoryLimitError if that is
-        nothing."""
-        limit = self._settings.memory
-        caches = len(self._settings.decoders) * self._settings.cache_memory
+    def _room(self, opened: Sequence[_Opened]) -> tuple[int, dict[str, ServedDecoder]]:
+        """Divide what the process has not taken yet among requests and decoders; raises
+        MemoryLimitError if that is nothing."""
+        settings = self._settings
+        limit, wanted = settings.memory, settings.cache_memory
+        fixed = [CACHE_MEMORY if wanted is None else wanted for each in opened
+                 if wanted is not None or each.opened is None]  # fmt: skip
+        caches = sum(fixed)
         room = room_within(limit - caches, "--memory without caches of decoders:" if caches
                            else "--memory")  # fmt: skip
+        others = len(opened) - len(fixed)
+        share = int(room * CACHE_SHARE) // others if others else 0
+        decoders = {}
+        for each in opened:
+            memory = fixed[0] if others == 0 or each.opened is None else share
+            decoder = AsyncDecoder(each.rows, memory=memory, queue=settings.queue)
+            decoders[each.name] = made = ServedDecoder(each.name, each.path, decoder, each.opened)
+            facts = {"decoder": each.name, "caches": memory, "tokens": made.longest()}
+            self._log.info("loaded", extra={"facts": facts})
+        room -= share * others
         self._batcher.engine.budget.limit = room
         self._others = limit - room - sum(self._files.values())
         self._log.info("memory", extra={"facts": {"limit": limit, "models": resident_bytes(),
                                                   "requests": room}})  # fmt: skip
-        return room
+        return room, decoders
 
-    def _decoder(self, name: str, path: str) -> ServedDecoder:
+    def _decoder(self, name: str, path: str) -> _Opened:
         """A decoder of an ONNX file, after a step as long as steps are."""
         try:
             cached: Any = import_module("anydim.api.cached_model").cached
         except ModuleNotFoundError as error:
             raise missing_module("a decoder", error) from error
+        made = cached(path, dims=dict(self._settings.dims) or None, ragged="auto",
+                      threads=self._threads())  # fmt: skip
+        return _warm(name, path, made, None)
+
+    def _language_model(self, name: str, path: str) -> _Opened:
+        """A language model, after a step as long as steps are."""
+        try:
+            module = "anydim.serving.language_models"
+            open_model: Any = import_module(f"{module}.opening").open_model
+            compiled: Any = import_module(f"{module}.compiled_rows").compiled_rows
+        except ModuleNotFoundError as error:
+            raise missing_module("a language model", error) from error
         settings = self._settings
-        threads = AUTO if settings.threads is None else settings.threads
-        made = cached(path, dims=dict(settings.dims) or None, ragged="auto", threads=threads)
-        warm_up(made)
-        made.model.trim()  # memory of steps is a part of that of the decoder
-        self._log.info("loaded", extra={"facts": {"decoder": name}})
-        return ServedDecoder(name, Path(path), AsyncDecoder(made, memory=settings.cache_memory))
+        tokenizer = settings.tokenizers.get(name)
+        opened = open_model(path, settings.context, settings.quantize, tokenizer)
+        return _warm(name, path, compiled(opened, self._threads()), opened)
+
+    def _threads(self) -> int | str:
+        return AUTO if self._settings.threads is None else self._settings.threads
 
     # ---- models ----------------------------------------------------------------------------------
 
@@ -240,7 +279,7 @@ class _Served:
         except ModuleNotFoundError as error:
             raise missing_module(f"{path}, which is no saved model,", error) from error
         settings = self._settings
-        how: dict[str, Any] = {"threads": AUTO if settings.threads is None else settings.threads}
+        how: dict[str, Any] = {"threads": self._threads()}
         try:
             made: CallableProgram = compile(path, dict(settings.dims) or None, ragged="auto", **how)
         except (ModelError, OptionError) as error:
@@ -271,6 +310,22 @@ class _Served:
         if self._others:
             room = self._settings.memory - self._others - sum(self._files.values())
             self._batcher.engine.budget.limit = max(0, room)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A decoder that is ready, before it has its share of the memory."""
+
+    name: str
+    path: Path
+    rows: Any
+    opened: Any = None
+
+
+def _warm(name: str, path: str, rows: Any, opened: Any) -> _Opened:
+    warm_up(rows)
+    rows.model.trim()  # memory of steps is a part of that of the decoder
+    return _Opened(name, Path(path), rows, opened)
 
 
 def _rename(model: CallableProgram, name: str) -> None:

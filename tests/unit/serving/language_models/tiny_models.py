@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ TEMPLATE = (
 )
 
 
-def tokenizer() -> Tokenizer:
-    """Byte pairs of two texts, with the special tokens of `TEMPLATE`."""
+def tokenizer(words: Sequence[str] = ()) -> Tokenizer:
+    """Byte pairs of two texts, with the special tokens of `TEMPLATE`, and whole `words`."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -30,6 +31,7 @@ def tokenizer() -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
     )  # fmt: skip
     made.train_from_iterator(TEXTS, trainer)
+    made.add_tokens(list(words))
     return made
 
 
@@ -70,15 +72,16 @@ def weights(vocabulary: int) -> dict[str, numpy.ndarray]:
 
 
 def write_folder(
-    folder: Path, tensors: dict[str, numpy.ndarray] | None = None, **fields: Any
-) -> Path:
+    folder: Path, tensors: dict[str, numpy.ndarray] | None = None, template: str = TEMPLATE,
+    words: Sequence[str] = (), **fields: Any,
+) -> Path:  # fmt: skip
     """A folder of Hugging Face; `fields` replace those of its config."""
-    own = tokenizer()
+    own = tokenizer(words)
     size = own.get_vocab_size()
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config(size) | fields), "utf-8")
     own.save(str(folder / "tokenizer.json"))
-    settings = {"chat_template": TEMPLATE, "eos_token": "<|end|>"}
+    settings = {"chat_template": template, "eos_token": "<|end|>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings), "utf-8")
     save_file(weights(size) if tensors is None else tensors, folder / "model.safetensors")
     return folder

@@ -39,7 +39,7 @@ class Pieces:
             self.is_stopped = True
             found, self._held = self._held[: min(ends)], ""
             return found
-        keep = max((_length_of_overlap(self._held, text) for text in self._stop), default=0)
+        keep = max((length_of_overlap(self._held, text) for text in self._stop), default=0)
         cut = len(self._held) - keep
         found, self._held = self._held[:cut], self._held[cut:]
         return found
@@ -54,7 +54,7 @@ class Pieces:
         return found
 
 
-def _length_of_overlap(text: str, stop: str) -> int:
+def length_of_overlap(text: str, stop: str) -> int:
     """Return the length of the longest suffix of `text` that is a prefix of `stop`."""
     longest = min(len(text), len(stop) - 1)
     return next((n for n in range(longest, 0, -1) if stop.startswith(text[-n:])), 0)

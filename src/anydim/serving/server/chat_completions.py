@@ -1,0 +1,202 @@
+"""POST /v1/chat/completions: messages in, an answer in the form of the model's chat template."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from anydim.base.errors import InputError
+from anydim.serving.log_shares import LogShare
+from anydim.serving.server.decoders import find
+from anydim.serving.server.embeddings import Tokenizers
+from anydim.serving.server.generation import MOST_TOKENS, MOST_TOP, generation_of, whole
+from anydim.serving.server.json_bodies import short_json
+from anydim.serving.server.sequences import Event, Sequences, refuse_others
+from anydim.serving.server.state import State
+from anydim.serving.tool_calls import ToolCall, ToolReader, tool_format
+
+_FIXED = {"functions": None, "function_call": None, "audio": None, "prediction": None,
+          "parallel_tool_calls": True}  # fmt: skip
+_ROLES = {"developer": "system"}  # names of other servers
+
+
+class ChatCompletion(Sequences):
+    """A request to answer messages."""
+
+    prefix, kind, chunk_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
+
+    def __init__(self, state: State, tokenizers: Tokenizers, head: Mapping[str, Any]) -> None:
+        served = find(state.decoders, head.get("model"))
+        if served.opened is None:
+            raise InputError(f"'{served.name}' is an ONNX file without a chat template",
+                             "send a prompt to /v1/completions")  # fmt: skip
+        refuse_others(head, _FIXED)
+        _check_form(head.get("response_format"))
+        generation = replace(generation_of(_with_max_tokens(head)), top=_top(head))
+        tools = _tools(head)
+        prompt = served.opened.chat_tokens(_messages(head.get("messages")), tools)
+        super().__init__(served, generation, tokenizers.of(served), [prompt], head)
+        template = served.opened.template
+        form = tool_format(template.text) if tools and template is not None else None
+        self._readers = [ToolReader(form) for _ in self._pieces]
+        self._calls = [0] * len(self._pieces)  # that streams have had
+
+    # ---- answers ---------------------------------------------------------------------------------
+
+    def choice(self, event: Event) -> dict[str, Any]:
+        """A whole answer."""
+        text, calls = self._readers[event.number].read(event.text, is_last=True)
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if calls:
+            message |= {"content": text or None, "tool_calls": list(map(_call, calls))}
+        return {"index": event.number, "message": message,
+                "logprobs": self._log_shares(event.shares),
+                "finish_reason": self._reason(event, bool(calls))}  # fmt: skip
+
+    def first(self) -> list[dict[str, Any]]:
+        """The role of each answer."""
+        delta = {"role": "assistant", "content": ""}
+        return [self._part(number, delta) for number in range(len(self._pieces))]
+
+    def chunks(self, event: Event) -> list[dict[str, Any]]:
+        """What a token adds: text, and calls once they are complete."""
+        number, made = event.number, []
+        text, calls = self._readers[number].read(event.text, event.reason is not None)
+        shares = self._log_shares(event.shares)
+        if text or (shares and shares["content"]):
+            made.append(self._part(number, {"content": text}, shares))
+        for call in calls:
+            delta = {"tool_calls": [{"index": self._calls[number], **_call(call)}]}
+            made.append(self._part(number, delta))
+            self._calls[number] += 1
+        if event.reason is not None:
+            reason = self._reason(event, self._calls[number] > 0)
+            made.append(self._part(number, {}, reason=reason))
+        return made
+
+    def _part(
+        self, number: int, delta: Mapping[str, Any], shares: Any = None, reason: str | None = None
+    ) -> dict[str, Any]:
+        return self._chunk(
+            {"index": number, "delta": delta, "logprobs": shares, "finish_reason": reason}
+        )
+
+    def _reason(self, event: Event, has_calls: bool) -> str | None:
+        return "tool_calls" if has_calls and event.reason == "stop" else event.reason
+
+    def _log_shares(self, shares: Sequence[LogShare]) -> dict[str, Any] | None:
+        if self._generation.top is None:
+            return None
+        content = [
+            {**self._log_share(share.token, share.value),
+             "top_logprobs": [self._log_share(*each) for each in share.top]}
+            for share in shares
+        ]  # fmt: skip
+        return {"content": content, "refusal": None}
+
+    def _log_share(self, token: int, value: float) -> dict[str, Any]:
+        text = self._text_of(token)
+        bytes = None if "\ufffd" in text else list(text.encode())  # a part of a character
+        return {"token": text, "logprob": value, "bytes": bytes}
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments}}  # fmt: skip
+
+
+# ---- requests ------------------------------------------------------------------------------------
+
+
+def _with_max_tokens(head: Mapping[str, Any]) -> Mapping[str, Any]:
+    most = head.get("max_completion_tokens")
+    if most is None:
+        return head
+    whole(head, "max_completion_tokens", 1, MOST_TOKENS, None)
+    return {**head, "max_tokens": most}
+
+
+def _top(head: Mapping[str, Any]) -> int | None:
+    wants, top = head.get("logprobs"), whole(head, "top_logprobs", 0, MOST_TOP, None)
+    if wants not in (True, False, None):
+        raise InputError(f"'logprobs' is {short_json(wants)}, expected true or false")
+    if top and not wants:
+        raise InputError("'top_logprobs' is given without 'logprobs'", "set 'logprobs' to true")
+    return (top or 0) if wants else None
+
+
+def _check_form(given: Any) -> None:
+    kind = given.get("type") if isinstance(given, dict) else given
+    if kind not in (None, "text"):
+        raise InputError(f"'response_format' is {short_json(kind)}, and only text is generated",
+                         "leave it out, and describe the form in a message")  # fmt: skip
+
+
+def _tools(head: Mapping[str, Any]) -> list[Any] | None:
+    """Descriptions of functions for the template; None where there are none, or none is wanted."""
+    tools, choice = head.get("tools"), head.get("tool_choice")
+    if tools is not None and not isinstance(tools, list):
+        raise InputError(f"'tools' is {short_json(tools)}, expected a list")
+    for number, tool in enumerate(tools or ()):
+        function = tool.get("function") if isinstance(tool, dict) else None
+        name = function.get("name") if isinstance(function, dict) else None
+        if not isinstance(name, str) or tool.get("type") != "function":
+            raise InputError(f"tool {number} is no function",
+                             'give {"type": "function", "function": {"name": ...}}')  # fmt: skip
+    if choice not in (None, "auto", "none"):
+        raise InputError(f"'tool_choice' is {short_json(choice)}, which cannot be ensured",
+                         "auto or none")  # fmt: skip
+    return tools if tools and choice != "none" else None
+
+
+def _messages(given: Any) -> list[dict[str, Any]]:
+    """Messages as templates take them: contents are texts, arguments of calls are objects."""
+    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+        raise InputError(f"'messages' is {short_json(given)}",
+                         "give a list of {'role': 'user', 'content': 'text'}")  # fmt: skip
+    return [_message(number, message) for number, message in enumerate(given)]
+
+
+def _message(number: int, given: dict[str, Any]) -> dict[str, Any]:
+    made = dict(given)
+    role = made.get("role")
+    if isinstance(role, str):
+        made["role"] = _ROLES.get(role, role)
+    if isinstance(made.get("content"), list):
+        made["content"] = "".join(_text_of_part(number, part) for part in made["content"])
+    calls = made.get("tool_calls")
+    if calls is None:
+        made.pop("tool_calls", None)
+        return made
+    if not isinstance(calls, list):
+        raise InputError(
+            f"'tool_calls' of message {number} is {short_json(calls)}, expected a list"
+        )
+    made["tool_calls"] = [_given_call(number, call) for call in calls]
+    made.setdefault("content", None)
+    return made
+
+
+def _text_of_part(number: int, part: Any) -> str:
+    text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
+    if not isinstance(text, str):
+        kind = part.get("type") if isinstance(part, dict) else part
+        raise InputError(f"message {number} has a part {short_json(kind)}", "models take texts")
+    return text
+
+
+def _given_call(number: int, call: Any) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise InputError(f"a tool call of message {number} has no function")
+    arguments = function.get("arguments", {})
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            raise InputError(f"arguments of '{function['name'][:40]}' in message {number} are no "
+                             "JSON") from None  # fmt: skip
+    return {**call, "function": {**function, "arguments": arguments}}
