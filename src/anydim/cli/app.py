@@ -70,6 +70,7 @@ COMMANDS = {
     "bench": ("anydim.cli.bench", "Time a model against other engines."),
     "check": ("anydim.cli.developing", "Compare results with a reference at many sizes."),
     "show": ("anydim.cli.developing", "Print the program after a stage of the compiler."),
+    "chat": ("anydim.cli.chatting", "Chat with a language model in the terminal."),
     "serve": ("anydim.cli.serving", "Serve models over REST and gRPC."),
     "load": ("anydim.cli.serving", "Send requests to a server at a rate, and print latencies."),
 }

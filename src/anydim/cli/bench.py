@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy
 
 from anydim.base.errors import OptionError
+from anydim.base.missing_package import missing_module
 from anydim.base.text import count_of, table
 from anydim.cli import arrays
 from anydim.cli.bench_rows import bench_rows
@@ -39,6 +42,11 @@ OURS = "anydim"
 @click.option(
     "--onnx", metavar="FILE", help="The ONNX file for the other engines if MODEL is a saved model."
 )
+@click.option(
+    "--tokens", type=click.IntRange(1), metavar="N",
+    help="Time a language model, a GGUF file or a folder of Hugging Face: prompts of N tokens, and "
+    "new tokens for 1, 4 and 16 sequences.",
+)  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed for the inputs.")
 @integers_option
 @click.option(
@@ -51,7 +59,7 @@ OURS = "anydim"
 )  # fmt: skip
 def bench(
     request: Request, at: Sequence[dict[str, int]], lengths: Sequence[RowSizes],
-    against: Sequence[str], onnx: str | None, seed: int,
+    against: Sequence[str], onnx: str | None, tokens: int | None, seed: int,
     integers: Sequence[tuple[str, tuple[int, int]]], rounds: int, seconds: float,
 ) -> None:  # fmt: skip
     """Time MODEL at given sizes, beside other engines with the same number of threads.
@@ -73,8 +81,16 @@ def bench(
         --against onnxruntime --onnx encoder.onnx
       anydim bench encoder.onnx --lengths natural --lengths 3,17,300
       anydim bench encoder.onnx --lengths rows.txt --against onnxruntime
+      anydim bench SmolLM2-135M-Instruct.Q4_1.gguf --tokens 512
     """
     console = Console(request.quiet)
+    if tokens is not None:
+        try:
+            module: Any = import_module("anydim.cli.bench_tokens")
+        except ModuleNotFoundError as error:
+            raise missing_module("--tokens", error) from error
+        module.bench_tokens(console, request, tokens, rounds, seed)
+        return
     kind = "a saved model" if is_saved(request.model) else own_kind(request.model)
     if against and onnx is None and kind:
         name = Path(request.model).name

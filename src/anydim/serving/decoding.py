@@ -135,7 +135,7 @@ class _Decoding:
         queue: int = 1024, result: str = "",
     ) -> None:  # fmt: skip
         self._model, self._memory = model, bytes_of(memory)
-        self._most_rows = whole_within("rows", rows, 1, LARGEST, "give rows of a step")
+        self.most_rows = whole_within("rows", rows, 1, LARGEST, "give rows of a step")
         self._chunk = whole_within("chunk", chunk, 1, LARGEST, "give tokens of a step")
         self._queue = whole_within("queue", queue, 1, LARGEST, "give how many sequences may wait")
         self._result, self._tokens = result, _token_input(model.row_inputs)
@@ -194,7 +194,13 @@ class _Decoding:
             self._lock.notify()
 
     def longest(self, rows: int = 1) -> int:
-        """Most tokens of each of `rows` sequences of equal length that fit into the memory."""
+        """Most tokens of each of `rows` sequences of equal length that fit into the memory.
+
+        0 if that number never runs together. Raises OptionError for no number of sequences.
+        """
+        whole_within("rows", rows, 1, LARGEST, "give how many sequences")
+        if rows > self.most_rows:
+            return 0
         if rows not in self._longest:
             self._longest[rows] = self._search_longest(rows)
         return self._longest[rows]
@@ -263,7 +269,7 @@ class _Decoding:
                 first.plan()
                 every = [*self._active, first]
                 room = self._room(every)
-                if len(every) > self._most_rows or self._cache_bytes(every) > room:
+                if len(every) > self.most_rows or self._cache_bytes(every) > room:
                     heapq.heappush(self._waiting, (first.order, first))
                     return
                 self._join(first, room)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy
 
+from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import InputError, OptionError
 from anydim.base.keywords import public
 from anydim.base.user_values import short_repr, whole_within
@@ -143,8 +144,9 @@ class LanguageModel:
     # ---- generation ------------------------------------------------------------------------------
 
     def generate(
-        self, prompt: str | Sequence[int], max_tokens: int = 256, *, temperature: float = 0.0,
-        top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0, repetition_penalty: float = 1.0,
+        self, prompt: str | Sequence[int], max_tokens: int | None = 256, *,
+        temperature: float = 0.0, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
         logit_bias: Mapping[int, float] | None = None, seed: int | None = None,
         stop: str | Sequence[str] = (), priority: int = 0, deadline: float | None = None,
     ) -> TextStream:  # fmt: skip
@@ -152,7 +154,7 @@ class LanguageModel:
 
         Args:
             prompt: A text, or its tokens.
-            max_tokens: Most tokens of the answer.
+            max_tokens: Most tokens of the answer. None: what context and memory have room for.
             temperature: 0 chooses the likeliest token; else, logits are divided by it.
             top_p: Draw from the fewest likeliest tokens whose probabilities sum to this.
             top_k: Draw from this number of likeliest tokens. 0: all.
@@ -182,14 +184,14 @@ class LanguageModel:
         return self._stream(tokens, most, choose, _stop_texts(stop), priority, deadline)
 
     def chat(
-        self, messages: Sequence[Mapping[str, Any]], max_tokens: int = 256,
+        self, messages: Sequence[Mapping[str, Any]], max_tokens: int | None = 256,
         tools: Sequence[Any] | None = None, **options: Any,
     ) -> TextStream:  # fmt: skip
         """Answer messages, in the form of the model's chat template.
 
         Args:
             messages: Mappings with 'role' and 'content', the oldest first.
-            max_tokens: Most tokens of the answer.
+            max_tokens: Most tokens of the answer. None: what context and memory have room for.
             tools: Descriptions of functions, for templates that take them.
             **options: Those of `generate`.
 
@@ -232,11 +234,13 @@ class LanguageModel:
         return tokens.astype(numpy.int64)
 
     def _room_for(self, tokens: numpy.ndarray, max_tokens: Any) -> int:
-        """Most new tokens: `max_tokens`, within the context."""
-        most = whole_within("max_tokens", max_tokens, 1, LARGEST, "give how many tokens at most")
+        """Most new tokens: `max_tokens`, within the context; None: what has room."""
         if len(tokens) >= self.spec.context:
             raise InputError(f"the prompt has {len(tokens)} tokens, and sequences at most "
                              f"{self.spec.context}", "shorten it, or raise context=")  # fmt: skip
+        if max_tokens is None:
+            return max(1, self.largest() - len(tokens))
+        most = whole_within("max_tokens", max_tokens, 1, LARGEST, "give how many tokens at most")
         return min(most, self.spec.context - len(tokens))
 
     # ---- memory ----------------------------------------------------------------------------------
@@ -256,6 +260,31 @@ class LanguageModel:
             "caches": int(self.model.cache_bytes(list(lengths))),
             "step": int(self.model.step_bytes(before, [1] * len(before))),
         }
+
+    def largest(self, rows: int = 1) -> int:
+        """Most tokens that each of `rows` sequences of equal length may have, by context and
+        memory; 0 if that number never runs together.
+
+        Raises:
+            OptionError: `rows` is no number of sequences.
+        """
+        return min(self.decoder.longest(rows), self.spec.context)
+
+    def explain(self) -> str:
+        """What the model is, what its memory is as a formula, and how many sequences fit."""
+        spec, own = self.spec, self.memory([1])
+        most = self.decoder.most_rows
+        each = self.model.cache_bytes([spec.context]) // spec.context
+        counts = sorted({1, 4, 16, most} & set(range(most + 1)))
+        fits = ", ".join(f"{self.largest(n):,} for {n}" for n in counts)
+        return "\n".join((
+            f"{self.name}: {spec.name}, {len(spec.layers)} layers of {spec.width}, "
+            f"{spec.vocabulary:,} tokens, context {spec.context:,}",
+            f"  weights   {exact_bytes_text(own['weights'])}",
+            f"  caches    {each:,} bytes a token, for a power of two of tokens",
+            f"  step      {exact_bytes_text(own['step'])} for a sequence of one token",
+            f"  tokens    of each sequence within the memory: {fits}",
+        ))  # fmt: skip
 
     def close(self) -> None:
         """Refuse new sequences, and wait for the running ones."""

@@ -183,6 +183,20 @@ def test_memory_is_the_sum_of_its_caches(lm: LanguageModel) -> None:
     assert two == 2 * one
 
 
+def test_the_largest_length_is_the_last_that_fits(folder: Path) -> None:
+    with ad.language_model(folder, threads=1, memory="200 KiB") as lm:
+        one, four = lm.largest(), lm.largest(4)
+        assert 0 < four < one < tiny_models.CONTEXT
+        assert lm.largest(33) == 0  # a step has at most 32
+        assert lm.generate([5], None, logit_bias={0: -1e3}).read() is not None
+        stream = lm.generate([5], None, logit_bias={0: -1e3})
+        stream.read()
+        assert len(stream.tokens) == one - 1 and stream.reason == "length"
+        with pytest.raises(MemoryLimitError):
+            lm.generate([5], one)
+        assert f"{four:,} for 4" in lm.explain() and "bytes a token" in lm.explain()
+
+
 WRONG: dict[str, tuple[type[Exception], Callable[[LanguageModel], object]]] = {
     "no text": (InputError, lambda m: m.generate(3)),  # type: ignore[arg-type]
     "empty": (InputError, lambda m: m.generate([])),
@@ -191,6 +205,7 @@ WRONG: dict[str, tuple[type[Exception], Callable[[LanguageModel], object]]] = {
     "unknown token": (InputError, lambda m: m.generate([1, 100_000])),
     "negative token": (InputError, lambda m: m.generate([-1])),
     "too long": (InputError, lambda m: m.generate([1] * tiny_models.CONTEXT)),
+    "no rows": (OptionError, lambda m: m.largest(0)),
     "no tokens": (OptionError, lambda m: m.generate("a", 0)),
     "temperature": (OptionError, lambda m: m.generate("a", temperature=-1)),
     "temperature nan": (OptionError, lambda m: m.generate("a", temperature=float("nan"))),
