@@ -3,6 +3,7 @@
     python -m bench.kernels.bfloat16 [--depth 768] [--columns 3072] [--rows 1 16 128]
     python -m bench.kernels.bfloat16 --model minilm.onnx
     python -m bench.kernels.bfloat16 --layers       convolutions, channels last and first
+    python -m bench.kernels.bfloat16 --precision int8 --model minilm.onnx
 
 One thread, called in turns: medians of processor time in microseconds, their ratio, and the largest
 error. A model takes images [batch, 3, 224, 224], or int64 [batch, seq] in `input_ids` and
@@ -55,27 +56,28 @@ def compare(models: Sequence[ad.Model], **inputs: np.ndarray) -> str:
     return f"{text}   cosine {cosines.min():.6f}"
 
 
-def both(source: object) -> list[ad.Model]:
-    """The model in float32 and in bfloat16."""
-    return [ad.compile(source, threads=1, precision=p) for p in ("exact", "bfloat16")]
+def both(source: object, precision: str) -> list[ad.Model]:
+    """The model in float32 and in another precision."""
+    return [ad.compile(source, threads=1, precision=p) for p in ("exact", precision)]
 
 
-def layer_lines() -> Iterator[str]:
+def layer_lines(precision: str) -> Iterator[str]:
     """A line for each convolution and layout, of one image."""
     random = np.random.default_rng(0)
     for layer in LAYERS:
         x = random.standard_normal((1, layer.inner, layer.side, layer.side), np.float32)
         for layout in ("channels_last", "channels_first"):
             with settings.override(layout=layout):
-                yield f"{layer}  {layout[9:]:5} {compare(both(model_of(layer)), x=x)}"
+                yield f"{layer}  {layout[9:]:5} {compare(both(model_of(layer), precision), x=x)}"
 
 
 def lines(given: argparse.Namespace) -> Iterator[str]:
     """A line for each size."""
     if given.layers:
-        yield from layer_lines()
+        yield from layer_lines(given.precision)
         return
-    made = both(given.model or product(given.depth, given.columns).SerializeToString())
+    source = given.model or product(given.depth, given.columns).SerializeToString()
+    made = both(source, given.precision)
     random = np.random.default_rng(0)
     (first, *_) = made[0].signature.inputs
     if given.model and len(first.shape) == 4:
@@ -101,10 +103,12 @@ def main() -> None:
     parser.add_argument("--depth", type=int, default=768)
     parser.add_argument("--columns", type=int, default=3072)
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
+    parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--layers", action="store_true", help="single convolutions")
     parser.add_argument("--model")
-    print("    size   float32  bfloat16  ratio")
-    for line in lines(parser.parse_args()):
+    given = parser.parse_args()
+    print(f"    size   float32  {given.precision:8}  ratio")
+    for line in lines(given):
         print(line, flush=True)
 
 

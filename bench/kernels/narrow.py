@@ -2,8 +2,9 @@
 
     python -m bench.kernels.narrow [--depth 768] [--columns 1536] [--rows 1 16 128]
 
-The same weights as MatMulNBits in blocks of 32 and as floats, one thread, called in turns; the
-least times in microseconds, and those of few bits over those of floats.
+The same weights as MatMulNBits in blocks of 32 and as floats, and of 8 bits with values of 8 bits
+(precision "int8"); one thread, called in turns; the least times in microseconds, and those of few
+bits over those of floats.
 """
 
 from __future__ import annotations
@@ -44,12 +45,14 @@ def main() -> None:
         network = product(given.depth, given.columns)
         made = network if bits == 32 else narrowed(network, bits)
         models.append(ad.compile(made.SerializeToString(), threads=1))
-    print("rows   float32    8 bits    4 bits   ratios")
+    whole = product(given.depth, given.columns).SerializeToString()
+    models.append(ad.compile(whole, threads=1, precision="int8"))
+    print("rows   float32    8 bits    4 bits      int8   ratios")
     for rows in given.rows:
         x = np.random.default_rng(0).standard_normal((rows, given.depth), np.float32)
         wide, *few = in_turns([partial(model, x) for model in models], 0.5)
         times = " ".join(f"{each * 1e6:9.0f}" for each in (wide, *few))
-        print(f"{rows:4} {times}   {few[0] / wide:.2f} {few[1] / wide:.2f}")
+        print(f"{rows:4} {times}   {' '.join(f'{each / wide:.2f}' for each in few)}", flush=True)
 
 
 if __name__ == "__main__":

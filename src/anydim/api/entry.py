@@ -110,7 +110,8 @@ def compile(
         precision: `"exact"`: correctly rounded division; `"fast"`: division by multiplication with
             reciprocals; `"tf32"`: fast, and devices may round factors of float32 products;
             `"bfloat16"`: fast, and processors with such instructions round factors of products
-            with constants (docs/numerics.md). None: as in `schedules`, else exact.
+            with constants; `"int8"`: fast, and these factors are integers of 8 bits
+            (docs/numerics.md). None: as in `schedules`, else exact.
         target: `"llvm"`, or `"c"` through a C compiler. None: the setting `target`.
         arenas: Most concurrent calls, each with its own arena. None: no limit.
         wait: Seconds that a further call waits for an arena. None: no limit.

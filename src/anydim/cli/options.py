@@ -207,7 +207,8 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
         "and by values that a row shares multiply by reciprocals. tf32: like fast, and devices "
         "may round the factors of float32 products to 11 bits. bfloat16: like fast, and "
         "processors with such instructions round the factors of products with constants to 8 "
-        "bits; sums are float32.",
+        "bits; sums are float32. int8: like fast, and factors of products with constants are "
+        "integers of 8 bits.",
     ),
     click.option(
         "--strategies", type=NamedType("--strategies", "'layer*/attn=exact()'"), multiple=True,

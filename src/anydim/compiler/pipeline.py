@@ -48,6 +48,7 @@ from anydim.compiler.passes.lower import Lower
 from anydim.compiler.passes.opaque_launches import Opaque, add_guards
 from anydim.compiler.passes.options import (
     BFLOAT16,
+    INT8,
     PLAIN,
     KernelOptions,
     given_options,
@@ -55,6 +56,7 @@ from anydim.compiler.passes.options import (
 )
 from anydim.compiler.passes.pad import Pad, known_pads
 from anydim.compiler.passes.program_form import PLAIN_FORM, Form
+from anydim.compiler.passes.quantise_factors import QuantiseFactors
 from anydim.compiler.passes.results import Results
 from anydim.compiler.passes.round_factors import RoundFactors
 from anydim.compiler.passes.scales import Scales
@@ -137,7 +139,7 @@ PASSES: tuple[Pass, ...] = (
         "weight_only_quant",
         "after integers, which handles products of dequantised values; before simplify",
         "products read constant weights of 4 or 8 bits at that width",
-        lambda m, t, o: Narrow(m, t),
+        lambda m, t, o: Narrow(m, t, few=o.precision == INT8),
     ),
     Pass(
         "accumulate", "before simplify, which then converts constants once",
@@ -199,6 +201,11 @@ PASSES: tuple[Pass, ...] = (
         lambda m, t, o: RoundFactors(o.precision, m, t),
     ),
     Pass(
+        "quantise_factors", "before fuse, as round_factors",
+        "products with constants have factors of 8 bits, with precision int8",
+        lambda m, t, o: QuantiseFactors(o.precision, m, t),
+    ),
+    Pass(
         "fuse", "after all passes that change statements: it needs their final form",
         "each node is a group that one kernel template matches",
         lambda m, t, o: Fuse(m, t) if o.fuse else Unchanged(),
@@ -225,8 +232,8 @@ class Compiled:
     """The result of a compilation: native code, the program, and reference evaluators.
 
     `again` compiles the program for another target and number of threads. `reference` evaluates
-    the graph in float64, `plain` in its own types, whose products have factors of bfloat16 if
-    they are `rounded`. `derivations` is the record of how its constants are derived from weights
+    the graph in float64, `plain` in its own types, whose products have factors of 16 or 8 bits
+    if they are `rounded`. `derivations` is the record of how its constants are derived from weights
     (`graph/derivation_record.py`), if they are.
     """
 
@@ -323,11 +330,12 @@ def run_pipeline(
             elsewhere = _On(other, on.devices, taken)
             return _lowered(graph, elsewhere, options, cores, quiet, lambda kernel: None, Store())
 
-    rounded = options.precision == BFLOAT16
+    rounded = options.precision in (BFLOAT16, INT8)
     return Compiled(
         built.executable, lowered.made.program, _reference(plain, float64), report,
         partial(index_ranges, plain), plain.lists, again,
-        _rounded_reference(plain) if rounded else _reference(plain), plain, rounded, derivations,
+        _rounded_reference(plain, options.precision) if rounded else _reference(plain),
+        plain, rounded, derivations,
     )  # fmt: skip
 
 
@@ -539,11 +547,13 @@ def _reference(
     return lambda inputs: evaluate(plain, inputs, precision=precision)
 
 
-def _rounded_reference(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """`_reference` with factors rounded to bfloat16."""
+def _rounded_reference(
+    graph: Graph, precision: str
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """`_reference` with factors rounded to bfloat16, or to int8."""
 
     def run(inputs: Mapping[str, Any]) -> dict[str, Any]:
         module = import_module("anydim.compiler.graph.round_products")
-        return _reference(module.round_products(graph))(inputs)
+        return _reference(module.round_products(graph, precision == INT8))(inputs)
 
     return run

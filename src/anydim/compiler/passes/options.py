@@ -30,8 +30,8 @@ from anydim.compiler.passes.memory import PLANNERS, STACKED, Planner
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?\s*:\s*([^#]*?)\s*(?:#.*)?")
 _WORD = re.compile(r"(\w+)\s*=\s*(\w+)")
 EXACT, FAST = "exact", "fast"
-BFLOAT16 = "bfloat16"
-_PRECISIONS = (EXACT, FAST, TF32, BFLOAT16)
+BFLOAT16, INT8 = "bfloat16", "int8"
+_PRECISIONS = (EXACT, FAST, TF32, BFLOAT16, INT8)
 _WORDS: Mapping[str, Mapping[str, Any]] = {  # options of a whole function other than schedules
     "fuse": {"true": True, "false": False},
     "memory": PLANNERS,
@@ -48,7 +48,8 @@ class KernelOptions:
     `precision`: "exact" rounds every division correctly; "fast" computes divisions by literals and
     by values shared along a row as products with reciprocals, off by one or two units in the last
     place; "tf32" also rounds the float32 factors of products on devices to 11 bits; "bfloat16" is
-    fast and rounds the factors of products with constants on processors to 8 bits.
+    fast and rounds the factors of products with constants on processors to 8 bits, "int8" to
+    integers of 8 bits with a scale for each row of values and each column of weights.
     `pads` are the sizes to which a strategy pads dims.
     """
 

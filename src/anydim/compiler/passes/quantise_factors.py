@@ -1,0 +1,247 @@
+"""Products with factors of 8 bits, with `precision="int8"`.
+
+    y(m,n) +=! a(m,k) * w(k,n)                                      becomes
+    top(m) max=! abs(a(m,k))
+    steps(m)   = 127 / top(m)
+    q(m,k)     = int8(round(a(m,k) * steps(m)))
+    t(m,n) +=! int(q(m,k)) * int(w'(k,n))
+    y(m,n)     = float(t(m,n)) * (top(m) * scale(n))
+
+with constant weights w' = round(w(k,n) * 127 / max over k of abs(w)) and scale of their columns.
+Sums are exact integers, so a row has its bits in any company. Products of two values of the call
+and windows stay float32.
+
+After: products with constant weights are products of bytes, by the rules of sizes below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+
+import numpy
+
+from anydim.base.dtypes import float32, int8, int32
+from anydim.base.records import dataclass
+from anydim.base.text import count_of
+from anydim.compiler.graph.nodes import Constant, Graph
+from anydim.compiler.kernels.inference import free_axes
+from anydim.compiler.kernels.launch import Machine
+from anydim.compiler.kernels.template import Template, first_match
+from anydim.compiler.passes.flow import (
+    Line,
+    group_of,
+    is_product,
+    live,
+    pack,
+    read_of,
+    unique_name,
+    unpack,
+)
+from anydim.compiler.passes.options import INT8
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Cast,
+    Expr,
+    Index,
+    Literal,
+    Read,
+    Statement,
+    TensorType,
+)
+from anydim.lang.tree.affine import affine, substitute
+from anydim.sizes import Size, product
+
+MOST = 127  # of the steps of a row
+SMALLEST = 2.0**-100  # rows of smaller numbers count as zeros: their steps would overflow
+MIN_TERMS, MIN_COLUMNS = 64, 32
+MAX_TERMS = (2**31 - 1) // MOST**2  # sums fit int32
+ERROR = "factors have 8 bits: of a row of values, of a column of weights"
+
+
+@dataclass(frozen=True)
+class QuantiseFactors:
+    """Quantise the factors of products with constant weights; `notes` report how many."""
+
+    precision: str
+    machine: Machine
+    templates: tuple[Template, ...]
+    notes: list[str] = field(default_factory=list)
+
+    def run(self, graph: Graph) -> Graph:
+        if self.precision != INT8:
+            return graph
+        work = _Work(graph, self.machine, self.templates)
+        lines, found = [], 0
+        for line in unpack(graph):
+            found += is_product(line.statement)
+            lines += work.quantise_product(line)
+        if found:
+            counted = f"precision int8: {work.made} of {count_of(found, 'product')}"
+            rest = (
+                f", {ERROR}" if work.made else "; the others have no constant factor, or few terms"
+            )
+            self.notes.append(counted + rest)
+        graph = graph.replace(constants=work.constants)
+        return pack(graph, live(lines, graph.outputs), work.types)
+
+
+class _Work:
+    """State of the rewrite: types and constants of the new graph, and rows quantised so far."""
+
+    def __init__(self, graph: Graph, machine: Machine, templates: Sequence[Template]) -> None:
+        self.graph, self.machine, self.templates = graph, machine, tuple(templates)
+        self.types, self.constants = dict(graph.types), dict(graph.constants)
+        self.made = 0
+        self._rows: dict[tuple[Read, tuple[Axis, ...], int], tuple[str, str]] = {}
+        self._weights: dict[tuple[str, tuple[int, ...]], tuple[str, str]] = {}
+
+    def quantise_product(self, line: Line) -> list[Line]:
+        """The line, or lines that quantise, multiply and scale."""
+        statement = line.statement
+        if not is_product(statement) or self.types[line.target].dtype != float32:
+            return [line]
+        assert isinstance(statement.body, Apply)
+        left, right = (read_of(factor) for factor in statement.body.arguments)
+        if any(self.types[read.tensor].dtype != float32 for read in (left, right)):
+            return [line]
+        for values, weights in ((left, right), (right, left)):
+            shape = self.types[values.tensor].shape
+            fits = self._is_worthwhile(weights, statement)
+            if fits and _has_rows(values, shape, statement):
+                return self._split(line, values, weights)
+        return [line]
+
+    def _is_supported(self, line: Line) -> bool:
+        """Whether this machine has kernels of products of bytes."""
+        group = group_of([line.statement], self.types, [line.target])
+        known = frozenset(self.constants)
+        match = first_match(self.templates, group, self.graph.box, self.machine, known)
+        return match is not None and match[0].name == "int8"
+
+    def _is_worthwhile(self, read: Read, statement: Statement) -> bool:
+        """Whether a factor is constant weights of columns, of enough terms and columns."""
+        if read.tensor not in self.constants or read.flat or read.default is not None:
+            return False
+        extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
+        names = [index.name for index in read.indices if isinstance(index, Index)]
+        shape = tuple(extents[name] for name in names)
+        if len({*names}) < len(read.indices) or shape != self.types[read.tensor].shape:
+            return False
+        columns = next((a for a in reversed(statement.axes) if a.extent.constant != 1), None)
+        terms = product(axis.extent for axis in statement.reduced).constant or 0
+        return (
+            columns is not None
+            and columns.name in names
+            and (columns.extent.constant or 0) >= MIN_COLUMNS
+            and MIN_TERMS <= terms <= MAX_TERMS
+        )
+
+    def _split(self, line: Line, values: Read, weights: Read) -> list[Line]:
+        statement = line.statement
+        own = [axis for axis in statement.axes if axis.name in free_axes(values)]
+        before, (top, rows) = self._quantise_rows(line, values, own)
+        narrow, scale = self._quantise_weights(weights, statement)
+        across = [Index(axis.name) for axis in own]
+        q = Read(rows, (*across, *(Index(axis.name) for axis in statement.reduced)))
+        factors = Cast(int32, q), Cast(int32, Read(narrow, weights.indices))
+        total = unique_name(f"{line.target}/sums", self.types)
+        self.types[total] = TensorType(int32, self.types[line.target].shape)
+        sums = Statement(
+            total, statement.axes, Apply("mul", factors), statement.combine, statement.reduced
+        )
+        if not self._is_supported(Line(sums, line.source)):
+            return [*before, line]
+        self.made += 1
+        reduced = {axis.name for axis in statement.reduced}
+        kept = [index for index in weights.indices if not free_axes(index) & reduced]
+        each = Apply("mul", (Read(top, tuple(across)), Read(scale, tuple(kept))))
+        made = Read(total, tuple(Index(axis.name) for axis in statement.axes))
+        scaled = Statement(line.target, statement.axes, Apply("mul", (Cast(float32, made), each)))
+        return [*before, Line(sums, line.source), Line(scaled, line.source)]
+
+    def _quantise_rows(
+        self, line: Line, values: Read, own: Sequence[Axis]
+    ) -> tuple[list[Line], tuple[str, str]]:
+        """The lines that quantise rows, and the names of their tops and bytes."""
+        reduced = line.statement.reduced
+        named = [Axis(f"r{number}", axis.extent) for number, axis in enumerate((*own, *reduced))]
+        places = dict(zip((a.name for a in (*own, *reduced)), (Index(a.name) for a in named)))
+        read = substitute(values, places)
+        assert isinstance(read, Read)
+        key = read, tuple(named), len(own)
+        if key in self._rows:
+            return [], self._rows[key]
+        rows, along = tuple(named[: len(own)]), tuple(named[len(own) :])
+
+        def declare(kind: str, dtype: object, axes: Sequence[Axis]) -> str:
+            name = unique_name(f"{line.target}/{kind}", self.types)
+            shape = tuple(axis.extent for axis in axes)
+            self.types[name] = TensorType(int8 if dtype == int8 else float32, shape)
+            return name
+
+        top, steps = (declare(kind, float32, rows) for kind in ("top", "steps"))
+        bytes_ = declare("bytes", int8, named)
+        at = tuple(Index(axis.name) for axis in rows)
+        rounded = Apply("round", (Apply("mul", (read, Read(steps, at))),))
+        statements = (
+            Statement(top, rows, Apply("abs", (read,)), "max", along),
+            Statement(steps, rows, _steps(Read(top, at))),
+            Statement(bytes_, tuple(named), Cast(int8, Cast(int32, rounded))),
+        )
+        self._rows[key] = top, bytes_
+        return [Line(each, line.source) for each in statements], self._rows[key]
+
+    def _quantise_weights(self, read: Read, statement: Statement) -> tuple[str, str]:
+        """Names of the weights in bytes and of their scales, which include that of rows."""
+        reduced = {axis.name for axis in statement.reduced}
+        along = tuple(n for n, index in enumerate(read.indices) if free_axes(index) & reduced)
+        key = read.tensor, along
+        if key not in self._weights:
+            array = self.constants[read.tensor].array
+            bytes_, scale = quantise_columns(array, along)
+            shape = self.types[read.tensor].shape
+            kept = tuple(size for n, size in enumerate(shape) if n not in along)
+            names = [unique_name(f"{read.tensor}/{kind}", self.types) for kind in ("int8", "scale")]
+            self.types[names[0]] = TensorType(int8, shape)
+            self.types[names[1]] = TensorType(float32, kept)
+            self.constants.update(zip(names, (Constant(bytes_), Constant(scale))))
+            self._weights[key] = names[0], names[1]
+        return self._weights[key]
+
+
+def quantise_columns(
+    array: numpy.ndarray, along: tuple[int, ...]
+) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """Weights as bytes, and the scale that they and a row's top are multiplied by.
+
+    A column with NaN or an infinity has a scale of NaN, one of numbers below 2^-100 is 0.
+    """
+    top = numpy.abs(array).max(along, keepdims=True, initial=0)
+    with numpy.errstate(all="ignore"):
+        steps = numpy.where(top > SMALLEST, numpy.float64(MOST) / top, 0)
+        scaled = numpy.rint(array * steps)
+        scale = numpy.where(numpy.isfinite(top), top / numpy.float64(MOST) / MOST, numpy.nan)
+    bytes_ = numpy.where(numpy.isfinite(scaled), scaled, 0).astype(numpy.int8)
+    return bytes_, scale.astype(numpy.float32).reshape(numpy.delete(array.shape, along))
+
+
+def _steps(top: Expr) -> Expr:
+    """Steps of a row per unit: 0 for rows of zeros, and where a number is not finite."""
+    large = Apply("greater", (top, Literal(SMALLEST, float32)))
+    return Apply("select", (large, Apply("div", (Literal(float(MOST), float32), top)),
+                            Literal(0.0, float32)))  # fmt: skip
+
+
+def _has_rows(read: Read, shape: Sequence[Size], statement: Statement) -> bool:
+    """Whether rows of a read do not overlap, as windows do: no index steps along both a row and a
+    sum, or a flat offset reaches each element of the tensor once."""
+    sums, rows = ({axis.name for axis in axes} for axes in (statement.reduced, statement.axes))
+    if read.default is not None:
+        return False
+    if not read.flat:
+        return not any(free_axes(i) & rows and free_axes(i) & sums for i in read.indices)
+    used = free_axes(read)
+    axes = (axis for axis in (*statement.axes, *statement.reduced) if axis.name in used)
+    return affine(read.indices[0]) is not None and product(a.extent for a in axes) == product(shape)
