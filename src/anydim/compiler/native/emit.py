@@ -325,9 +325,7 @@ class _Launches(Chunk):
             self.buffer(step.workspace) if step.workspace else self.arena, self.size(step.scratch),
             self.load(STOPPING) if _long(step) else 0,
         )  # fmt: skip
-        if not _long(step):
-            self.body.call(LAUNCH, *given)
-            return
         stopped = self.body.ask(LAUNCH, *given)
-        with self.body.when(stopped.differs(0)):
-            self.body.give(stopped)
+        if _long(step):
+            with self.body.when(stopped.differs(0)):
+                self.body.give(stopped)
