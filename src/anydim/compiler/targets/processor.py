@@ -3,6 +3,8 @@
     x86-64-v2  x86-64-v3  x86-64-v4       the levels of the x86-64 ABI
     aarch64                               ARMv8-A with NEON
     x86-64-v3+vnni  aarch64+dotprod       and one additional feature
+    wasm32                                browsers and node: WebAssembly with vectors of 128 bits
+    wasm32+relaxed                        and fused multiply-add where the processor has it
     native                                the processor of this process
 
 LLVM aborts the process if a feature does not belong to a processor, so only the pairs of this table
@@ -27,6 +29,7 @@ _PAIRS = ("avx512bf16", "avx512vl")
 _PAIR_TILES = ("amx-bf16", "amx-tile")
 _PERMUTES = ("avx512bw", "avx512vl")
 WARPS = "warps"  # a feature: that of `Machine`
+WASM = "wasm32"  # an architecture, and the name of its processor
 
 
 @dataclass(frozen=True)
@@ -63,9 +66,14 @@ class Processor:
         return _SAME.get(name, name)
 
     @property
+    def is_wasm(self) -> bool:
+        """Whether its code runs in browsers: addresses have 32 bits, functions have types."""
+        return self.architecture == WASM
+
+    @property
     def machine(self) -> Machine:
         """Its description for templates."""
-        fused = "fma" in self.has or self.architecture == "aarch64"
+        fused = "fma" in self.has or self.architecture in ("aarch64", WASM)
         return Machine(
             self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes, fused,
             self.max_lanes, WARPS in self.has, TF32 in self.has,
@@ -131,6 +139,7 @@ def _text(features: tuple[str, ...]) -> str:
 
 # ELF on every system; the calling convention of Linux, the BSDs and macOS
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+_WEB = ("bulk-memory", "mutable-globals", "nontrapping-fptoint", "sign-ext", "simd128")
 _V2 = ("cx16", "popcnt", "sahf", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
@@ -151,6 +160,12 @@ _ROWS = (
     _Described(
         Processor("aarch64", _ARM, "generic", _text(("fp-armv8", "neon")), 16, 32),
         {"dotprod": ("dotprod",)},
+    ),
+    # The same kernels with and without fused steps, so that weights have one layout. Engines do not
+    # schedule instructions again, so tiles that use all registers spill.
+    _Described(
+        Processor(WASM, "wasm32-unknown-unknown", "generic", _text(_WEB), 16, 12),
+        {"relaxed": ("relaxed-simd",)},
     ),
 )
 _BY_NAME = {row.processor.name: row for row in _ROWS}
@@ -176,8 +191,8 @@ def describe_processor(text: str) -> Processor:
 
 
 def every_name() -> tuple[str, ...]:
-    """Return the names of all processors that can be described."""
+    """Return the names of all described processors with images (`image.py`)."""
     return tuple(
-        text for row in _ROWS
+        text for row in _ROWS if not row.processor.is_wasm
         for text in (row.processor.name, *(f"{row.processor.name}+{more}" for more in row.more))
     )  # fmt: skip

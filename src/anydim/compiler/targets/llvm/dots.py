@@ -1,9 +1,9 @@
 """Sums of four products of bytes, by the best available instruction; all variants are exact.
 Sums of two products of bfloat16, where there is an instruction (`functions/dots.py` elsewhere).
 
-AVX512-VNNI and AVX-VNNI have one instruction. Other x86 multiplies pairs of 16-bit numbers and adds
-them (vpmaddwd): even and odd bytes are widened separately. ARM's dot products are of bytes that are
-both signed. The fallback processes single bytes.
+AVX512-VNNI and AVX-VNNI have one instruction. Other x86 and WebAssembly multiply pairs of 16-bit
+numbers and add them (vpmaddwd, i32x4.dot): even and odd bytes are widened separately. ARM's dot
+products are of bytes that are both signed. The fallback processes single bytes.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from anydim.compiler.targets.llvm.lanes import Lanes
 from anydim.compiler.targets.llvm.spelling import type_text
 
 _PAIRS = {
-    16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd",
+    16: ("avx512bw", "llvm.x86.avx512.pmaddw.d.512"), 8: ("avx2", "llvm.x86.avx2.pmadd.wd"),
+    4: ("sse2", "llvm.x86.sse2.pmadd.wd"),
 }  # fmt: skip
-_NEEDED = {16: "avx512bw", 8: "avx2", 4: "sse2"}
+_WASM_PAIRS = {4: ("simd128", "llvm.wasm.dot")}
 
 
 def dot_bytes(v: Lanes, left: str, right: str, total: str) -> str:
     """Return total + products of left's unsigned and right's signed bytes, per int32 lane."""
-    have = v.emitter.module.processor.has
+    processor = v.emitter.module.processor
+    have, pairs = processor.has, _WASM_PAIRS if processor.is_wasm else _PAIRS
     if v.lanes in _PAIRS and _has_dots(have, v.lanes):
         return _in_one(v, left, right, total)
-    if v.lanes in _PAIRS and _NEEDED[v.lanes] in have:
-        return _by_pairs(v, left, right, total)
+    if v.lanes in pairs and pairs[v.lanes][0] in have:
+        return _by_pairs(v, pairs[v.lanes][1], left, right, total)
     if v.lanes == 4 and "dotprod" in have:
         return _signed_dots(v, left, right, total)
     return _one_by_one(v, left, right, total)
@@ -46,7 +48,7 @@ def _as(v: Lanes, value: str, kind: str, have: str = "") -> str:
     return v.emitter.pure(f"bitcast {have or v.text} {value} to {kind}", (value,))
 
 
-def _by_pairs(v: Lanes, left: str, right: str, total: str) -> str:
+def _by_pairs(v: Lanes, name: str, left: str, right: str, total: str) -> str:
     """Widen even and odd bytes to 16-bit numbers; the sum of two products fits 32 bits."""
     halves = Lanes(v.emitter, int16, 2 * v.lanes)
     eight = halves.constant(8)
@@ -56,7 +58,7 @@ def _by_pairs(v: Lanes, left: str, right: str, total: str) -> str:
     odd = halves.binary("lshr", a, eight), halves.binary("ashr", b, eight)
     for first, second in (even, odd):
         pairs = ((halves.text, first), (halves.text, second))
-        total = v.binary("add", total, v.emitter.intrinsic(v.text, _PAIRS[v.lanes], *pairs))
+        total = v.binary("add", total, v.emitter.intrinsic(v.text, name, *pairs))
     return total
 
 
@@ -95,15 +97,15 @@ def dot_bfloat16(v: Lanes, left: str, right: str, total: str) -> str:
     """Return total + the products of two bfloat16 in the bits of left and right, per lane."""
     if v.lanes < _FEWEST:
         wide = Lanes(v.emitter, v.dtype, _FEWEST)
-        made = dot_bfloat16(wide, *(_widen(v, wide, each) for each in (left, right, total)))
-        return _first_lanes(v, wide, made)
+        made = dot_bfloat16(wide, *(widen(v, wide, each) for each in (left, right, total)))
+        return first_lanes(v, wide, made)
     kind = f"<{2 * v.lanes} x bfloat>"
     parts = [(kind, _as(v, operand, kind)) for operand in (left, right)]
     name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * v.lanes}"
     return v.emitter.intrinsic(v.text, name, (v.text, total), *parts)
 
 
-def _widen(v: Lanes, wide: Lanes, value: str) -> str:
+def widen(v: Lanes, wide: Lanes, value: str) -> str:
     """Return fewer lanes as the first ones of a vector."""
     if v.lanes == 1:
         text = f"insertelement {wide.text} zeroinitializer, {v.text} {value}, i64 0"
@@ -114,7 +116,7 @@ def _widen(v: Lanes, wide: Lanes, value: str) -> str:
     return v.emitter.pure(text, (value,))
 
 
-def _first_lanes(v: Lanes, wide: Lanes, value: str) -> str:
+def first_lanes(v: Lanes, wide: Lanes, value: str) -> str:
     if v.lanes == 1:
         return v.emitter.pure(f"extractelement {wide.text} {value}, i64 0", (value,))
     order = ", ".join(f"i32 {lane}" for lane in range(v.lanes))

@@ -13,12 +13,13 @@ from functools import cache
 from anydim.base.dtypes import DType, boolean, float32, float64
 from anydim.base.errors import InternalError
 from anydim.compiler.targets.llvm.convert import convert
-from anydim.compiler.targets.llvm.dots import dot_bfloat16, dot_bytes
+from anydim.compiler.targets.llvm.dots import dot_bfloat16, dot_bytes, first_lanes, widen
 from anydim.compiler.targets.llvm.emitter import Emitter
 from anydim.compiler.targets.llvm.lanes import Lanes
 from anydim.compiler.targets.llvm.spelling import constant, type_text
 
 Rule = Callable[..., str]
+_RELAXED, _VECTOR_BITS = "relaxed-simd", 128
 
 _COMPARISONS = {
     "equal": ("eq", "eq", "oeq"),
@@ -88,11 +89,24 @@ def _plain(function: str, dtype: DType, lanes: int) -> str | None:
 
 
 def _floating(v: Lanes, function: str, arguments: list[str]) -> str:
+    if function == "fma" and _RELAXED in v.emitter.module.processor.has:
+        return _relaxed_fma(v, *arguments)
     if function in _FLOAT_INTRINSICS:
         return v.intrinsic(_FLOAT_INTRINSICS[function], *arguments)
     if function not in _FLOATING:
         raise InternalError(f"no rule for '{function}' of {v.dtype}")
     return _FLOATING[function](v, *arguments)
+
+
+def _relaxed_fma(v: Lanes, *arguments: str) -> str:
+    """Return a * b + c by WebAssembly's relaxed_madd, which scalars do not have."""
+    least = _VECTOR_BITS // v.dtype.bits
+    if v.lanes < least:
+        wide = Lanes(v.emitter, v.dtype, least)
+        return first_lanes(v, wide, _relaxed_fma(wide, *(widen(v, wide, a) for a in arguments)))
+    name = f"llvm.fmuladd.{_suffix(v).replace('i', 'f')}"
+    call = v.emitter.call_text(v.text, name, [(v.text, a) for a in arguments])
+    return v.emitter.pure(call.replace("call", "call contract", 1), arguments)
 
 
 def _extreme(v: Lanes, predicate: str, a: str, b: str) -> str:
@@ -224,10 +238,20 @@ def _zeros(v: Lanes, intrinsic: str, a: str) -> str:
 
 def _overflows(v: Lanes, operation: str, a: str, b: str) -> str:
     """Whether the sum or product of scalars overflows."""
+    if operation == "mul" and v.emitter.module.processor.is_wasm:
+        return _product_overflows(v, a, b)
     pair = f"{{ {v.text}, i1 }}"
     name = f"llvm.s{operation}.with.overflow.{_suffix(v)}"
     both = v.emitter.intrinsic(pair, name, (v.text, a), (v.text, b))
     return v.emitter.pure(f"extractvalue {pair} {both}, 1", (both,))
+
+
+def _product_overflows(v: Lanes, a: str, b: str) -> str:
+    """The same by a division, without the library function that LLVM calls for 128 bits."""
+    back, _ = _quotient_and_rest(v, v.binary("mul", a, b), b)
+    differs = v.flag("and", v.compare("icmp ne", back, a), v.compare("icmp ne", b, v.constant(0)))
+    lowest = v.compare("icmp eq", a, v.constant(-(2**63)))
+    return v.flag("or", differs, v.flag("and", v.compare("icmp eq", b, v.constant(-1)), lowest))
 
 
 @cache

@@ -229,7 +229,8 @@ def _target(triple: str, cpu: str, features: str, level: int) -> Any:
         found = call["GetTargetFromTriple"](triple.encode(), ctypes.byref(error))
         _check_result(found, error)
     names = (triple.encode(), cpu.encode(), features.encode())
-    made = call["CreateTargetMachine"](found, *names, level, b"pic", b"default", 0, 0, b"")
+    model = b"static" if triple.startswith("wasm") else b"pic"
+    made = call["CreateTargetMachine"](found, *names, level, model, b"default", 0, 0, b"")
     if not made:
         raise RuntimeError(f"LLVM does not support {cpu} of {triple}")
     return made

@@ -3,7 +3,8 @@
 A kernel's module exports `void @NAME(ptr arguments, i64 start, i64 stop, ptr scratch)`, where
 `arguments` points to 8-byte slots: the operands' pointers in order, then the int64 sizes. It
 imports only the library functions it calls. Libraries and host code export their public functions
-under their own names.
+under their own names. WebAssembly compares the type of a function with that of its call, so there
+an entry takes the int64s that the host passes.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def render(code: ir.Kernel | ir.Library, processor: Processor, names: bool = Fal
     alone = isinstance(code, ir.Library)  # of a kernel, only its entry is exported
     functions = [_function(module, f, "" if alone and f.public else "internal ") for f in legal]
     if isinstance(code, ir.Kernel):
-        functions.append(_entry(code))
+        functions.append(_entry(code, processor.is_wasm))
     return _module(module, functions, {f.name for f in legal})
 
 
@@ -106,15 +107,20 @@ def _function(module: Module, function: ir.Function, linkage: str) -> str:
     return f"{head} {attributes} {{\n{steps.emitter.text()}\n}}"
 
 
-def _entry(kernel: ir.Kernel) -> str:
+def _entry(kernel: ir.Kernel, is_wasm: bool) -> str:
     """Return the exported function, which unpacks the argument block and calls `main`."""
     lines, arguments = [], []
+    taken = "ptr %arguments, i64 %start, i64 %stop, ptr %scratch"
+    if is_wasm:
+        taken = "i64 %block, i64 %start, i64 %stop, i64 %room"
+        for name, word in (("arguments", "block"), ("scratch", "room")):
+            lines.append(f"  %{name} = inttoptr i64 %{word} to ptr")
     kinds = ["ptr"] * len(kernel.operands) + ["i64"] * len(kernel.sizes)
     for slot, kind in enumerate(kinds):
         lines.append(f"  %p{slot} = getelementptr i64, ptr %arguments, i64 {slot}")
         lines.append(f"  %v{slot} = load {kind}, ptr %p{slot}, align 8")
         arguments.append(f"{kind} %v{slot}")
     arguments += ["i64 %start", "i64 %stop", "ptr %scratch"]
-    head = f"define void {symbol(kernel.name)}(ptr %arguments, i64 %start, i64 %stop, ptr %scratch)"
+    head = f"define void {symbol(kernel.name)}({taken})"
     call = f"  tail call void {symbol(kernel.main.name)}({', '.join(arguments)})"
     return "\n".join([f"{head} {_OPTIMISED} {{", *lines, call, "  ret void", "}"])

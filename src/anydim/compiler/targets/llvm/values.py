@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy
 
-from anydim.base.dtypes import DTYPES, DType, boolean, int8, int32, int64
+from anydim.base.dtypes import DTYPES, DType, boolean, int8, int32, int64, uint16
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
@@ -38,6 +38,10 @@ _FOLDED: dict[str, Callable[[int, int], int]] = {
 _PERMUTED = {2: "hi", 4: "d", 8: "q"}  # LLVM's suffix of elements, by bytes
 _HALF = 1 << 63  # int64 values are -_HALF to _HALF - 1
 _DIVISIONS = frozenset(("quotient", "floordiv", "mod"))
+# Bytes within which WebAssembly adds to an address without wrapping: its stack, which is larger,
+# comes first in memory, so that no address of data is below.
+_NEAR = 1 << 16
+_WASM_FLAGS = 16  # lanes of flags that WebAssembly makes bits of in one instruction
 
 
 class Values:
@@ -94,7 +98,25 @@ class Values:
         target = type_text(node.type.dtype, node.type.lanes)
         if source == target:
             return value
+        is_wasm = self.emitter.module.processor.is_wasm
+        if is_wasm and have.dtype == boolean and have.lanes > _WASM_FLAGS:
+            return self._bits_of_flags(value, have.lanes)
         return self.emitter.pure(f"bitcast {source} {value} to {target}", (value,))
+
+    def _bits_of_flags(self, value: str, lanes: int) -> str:
+        """Return flags as bits by 16: for more, LLVM 22 moves lanes one by one, or aborts."""
+        wide = Lanes(self.emitter, boolean, lanes).cast("sext", value, int8)
+        bits = Lanes(self.emitter, DTYPES[f"uint{lanes}"], 1)
+        part, small = Lanes(self.emitter, int8, _WASM_FLAGS), Lanes(self.emitter, uint16, 1)
+        found = bits.constant(0)
+        for first in range(0, lanes, _WASM_FLAGS):
+            picks = tuple(range(first, first + _WASM_FLAGS))
+            some = self._shuffle_vectors(int8, lanes, wide, wide, picks)
+            flags = part.compare("icmp slt", some, part.constant(0))
+            number = self.emitter.pure(f"bitcast {part.flags} {flags} to {small.text}", (flags,))
+            shifted = bits.binary("shl", small.cast("zext", number, bits.dtype), str(first))
+            found = bits.binary("or", found, shifted)
+        return found
 
     # ---- addresses -----------------------------------------------------------------------------
 
@@ -153,7 +175,9 @@ class Values:
                 f"getelementptr {text}, ptr {pointer}, i64 {name}", (pointer, name)
             )
         if number:
-            pointer = emitter.pure(f"getelementptr {text}, ptr {pointer}, i64 {number}", (pointer,))
+            near = emitter.module.processor.is_wasm and 0 < number * dtype.bytes <= _NEAR
+            plain = f"getelementptr{' nuw' if near else ''} {text}"
+            pointer = emitter.pure(f"{plain}, ptr {pointer}, i64 {number}", (pointer,))
         return pointer
 
     def address(self, node: ir.Address) -> str:
