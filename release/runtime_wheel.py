@@ -56,7 +56,10 @@ COMPILING = {
     *(f"anydim/ort/{name}.py" for name in ("file", "cached_compile")),
 }
 # need the compiler; need Ray; need the compiler
-LEFT = ("anydim/deploy/export/", "anydim/serving/ray/", "anydim/serving/language_models/")
+LEFT = (
+    "anydim/deploy/export/", "anydim/deploy/web/", "anydim/serving/ray/",
+    "anydim/serving/language_models/",
+)  # fmt: skip
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 

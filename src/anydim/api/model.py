@@ -156,6 +156,11 @@ class Model(Fitted, CallableProgram):
         wanted = [target(settings.USUAL_TARGET, name) for name in dict.fromkeys(names)]
         if not wanted:
             raise OptionError("no target was given", "name one, such as 'native' or 'x86-64-v3'")
+        if any(code.processor.is_wasm for code in wanted):
+            raise OptionError(
+                "saved models run in Python, WebAssembly in browsers and node",
+                "export it: model.export(folder, target='wasm32')",
+            )
         last = self._last_indices()
         versions: list[Version] = []
         for number, code in enumerate(wanted):
@@ -176,20 +181,24 @@ class Model(Fitted, CallableProgram):
     ) -> None:  # fmt: skip
         """Write a folder of C for programs without Python: header, code, weights, example.
 
+        For the target `"wasm32"`: WebAssembly, weights, and a module of JavaScript for browsers
+        and node.
+
         Args:
             folder: The folder.
-            name: Prefix of all symbols. Empty: derived from the model's name.
-            target: Processor of the code, as in `save`.
-            code: `"c"`: C text for any compiler; `"llvm"`: objects.
+            name: Prefix of all symbols, or of errors in JavaScript. Empty: derived from the
+                model's name.
+            target: Processor of the code, as in `save`, or `"wasm32"`.
+            code: `"c"`: C text for any compiler; `"llvm"`: objects. Not used for `"wasm32"`.
             threads: Most threads of a run, as in `compile`. Above 1, the program needs POSIX
                 threads; its caller sets the number, which is 1 at first.
 
         Raises:
             OptionError: The model works on strings, has parts on devices, or a dim that no input
                 determines; the name is no C identifier; or as in `save`.
+            MissingError: There is no linker for WebAssembly.
         """
         from anydim.compiler.targets.targets import target as target_of
-        from anydim.deploy.export.export import export
 
         if self.on_strings:
             raise OptionError(
@@ -204,6 +213,12 @@ class Model(Fitted, CallableProgram):
             )
         path = path_of("folder", folder)
         wanted = target_of(text_of("code", code), text_of("target", target))
+        if wanted.processor.is_wasm:
+            from anydim.deploy.web.web_export import export_web as export
+
+            wanted = target_of(settings.USUAL_TARGET, "wasm32")
+        else:
+            from anydim.deploy.export.export import export
         made = self._compiled.again(wanted, cores=known_threads(threads)).made
         export(path, text_of("name", name), made, wanted)
 

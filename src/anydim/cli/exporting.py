@@ -1,4 +1,4 @@
-"""The command export: a model as a folder of C, for programs without Python."""
+"""The command export: a model as a folder of C or WebAssembly, for programs without Python."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ from anydim.cli.saving import check_targets
     default="native",
     show_default=True,
     metavar="PROCESSOR",
-    help="The processor to generate code for: native (this machine), x86-64-v3, aarch64, ...",
+    help="The processor to generate code for: native (this machine), x86-64-v3, aarch64, ...; "
+    "wasm32: WebAssembly for browsers and node.",
 )
 @like_option
 def export(request: Request, output: str, name: str, target: str, inputs: Sequence[str]) -> None:
@@ -40,11 +41,15 @@ def export(request: Request, output: str, name: str, target: str, inputs: Sequen
     --code, too) kernels are C text for any compiler with GCC's vector types, with --code llvm
     objects for the processor.
 
+    With --target wasm32: modules of WebAssembly, weights, a module of JavaScript with its types,
+    and a page. LLVM's linker is needed: pip install 'anydim[zig]'.
+
     \b
     Examples:
       anydim export encoder.onnx -o encoder/ --dim batch=0..64 --dim seq=1..512
       anydim export encoder.onnx -o encoder/ --target aarch64 --name enc --threads 4
       anydim export kernels.tc:norm -o norm/ --code llvm --target x86-64-v3
+      anydim export encoder.onnx -o web/ --target wasm32
     """
     if Path(output).exists() and not Path(output).is_dir():
         raise OptionError(f"--output {output} is a file", "give a folder")
@@ -53,4 +58,7 @@ def export(request: Request, output: str, name: str, target: str, inputs: Sequen
     model = compile_model(console, request, arrays.read(inputs), "exporting")
     with console.task(f"exporting to {output}"):
         model.export(output, name, target, request.code or "c", threads=request.cores or 1)
-    console.note(f"wrote {output}; `make -C {output}` builds its example")
+    if (Path(output) / "Makefile").exists():
+        console.note(f"wrote {output}; `make -C {output}` builds its example")
+    else:
+        console.note(f"wrote {output}; `python -m http.server -d {output}` serves its page")

@@ -5,4 +5,5 @@ compiler). Output: a file (`container.py`) of records (`records.py`), code image
 `load.py` makes a model of it that runs, plans and explains itself as the compiled one does.
 
     export/    a model as a folder of C, for programs without Python; needs the compiler
+    web/       the same for browsers and node: WebAssembly and JavaScript
 """

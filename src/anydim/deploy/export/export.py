@@ -8,8 +8,10 @@ from pathlib import Path
 
 from anydim.base.errors import OptionError
 from anydim.base.text import quote_list
+from anydim.compiler.kernels.ir import Kernel, Library
 from anydim.compiler.native.build import Assembled, modules
 from anydim.compiler.native.invoke import invoke_code
+from anydim.compiler.targets.processor import Processor
 from anydim.compiler.targets.target import Source, Target
 from anydim.deploy.export.binding import Binding, binding_of
 from anydim.deploy.export.exported import Exported
@@ -31,40 +33,49 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
     determines, a name that is no C identifier, or a folder that cannot be written or holds other
     files.
     """
-    signature = made.program.signature
-    called = program_name(name, signature.name)
-    every, interface = modules(_in_arenas(made))
-    if interface.requested_dims:
-        raise OptionError(
-            f"{signature.name} has a dim that no input determines, and cannot be exported to C",
-            f"give it an input with an axis of size '{interface.requested_dims[0][0]}'",
-        )
-    binding = _binding(made.program, interface)
-    own = [part for part in every if part != invoke_code()]  # only Python calls it
-    generated = own if binding.code is None else [*own, binding.code]
-    sources = code.sources(prefix_functions(generated, called), code.processor)
+    called = program_name(name, made.program.signature.name)
+    program, generated = prepare(called, made, code.processor)
+    sources = code.sources(generated, code.processor)
     if code.export_suffix:
         files = {
             f"code/{each}{code.export_suffix}": _text(source).encode()
             for each, source in sources.items()
         }
-        objects: list[str] = []
     else:
         compiled = code.compile(sources).code
         files = {f"code/{each}.o": data for each, data in compiled.items()}
-        objects = list(files)
-    weights = weights_of(constant_names(interface), made.arrays)
-    threads = made.program.threads
-    program = Exported(
-        called, signature, interface, binding, weights, code.processor, threads, objects
-    )
+        program = replace(program, objects=list(files))
     files |= {file: text.encode() for file, text in texts(program).items()}
-    files[f"{called}.weights"] = weights.head + weights.content
+    files[f"{called}.weights"] = program.weights.head + program.weights.content
     try:
         _write(Path(folder), called, files)
     except OSError as error:
         reason = error.strerror or error
         raise OptionError(f"{os.fspath(folder)} cannot be written: {reason}") from None
+
+
+def prepare(
+    called: str, made: Assembled, processor: Processor
+) -> tuple[Exported, list[Kernel | Library]]:
+    """Return the record of a program, without objects, and its modules.
+
+    `called` begins the names of public functions. Raises OptionError for a dim that no input
+    determines.
+    """
+    signature = made.program.signature
+    every, interface = modules(_in_arenas(made))
+    if interface.requested_dims:
+        raise OptionError(
+            f"{signature.name} has a dim that no input determines, and cannot be exported",
+            f"give it an input with an axis of size '{interface.requested_dims[0][0]}'",
+        )
+    binding = _binding(made.program, interface)
+    own = [part for part in every if part != invoke_code()]  # only Python calls it
+    generated = own if binding.code is None else [*own, binding.code]
+    weights = weights_of(constant_names(interface), made.arrays)
+    threads = made.program.threads
+    program = Exported(called, signature, interface, binding, weights, processor, threads)
+    return program, prefix_functions(generated, called)
 
 
 def _binding(program: Program, interface: Interface) -> Binding:

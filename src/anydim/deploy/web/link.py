@@ -1,0 +1,56 @@
+"""Links objects for WebAssembly to one module, by LLVM's linker `wasm-ld`."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from anydim.base.errors import InternalError, MissingError
+
+_LINKER = "wasm-ld"
+_STACK = 1 << 20  # bytes; below the data, so that an overflow traps
+_FLAGS = (
+    "--no-entry", "--strip-all", "--gc-sections", "-O2", "--stack-first", f"-zstack-size={_STACK}",
+    "--export=__heap_base", "--export-table", "--growable-table", "--fatal-warnings",
+)  # fmt: skip
+
+
+def linker() -> tuple[str, ...]:
+    """Return the command line of the linker; raises MissingError if there is none."""
+    if importlib.util.find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", _LINKER)
+    for name in (_LINKER, "zig"):
+        path = shutil.which(name)
+        if path is not None:
+            return (path,) if name == _LINKER else (path, _LINKER)
+    raise MissingError(
+        "there is no linker for WebAssembly", "pip install 'anydim[zig]', or install LLVM's lld"
+    )
+
+
+def link(objects: Mapping[str, bytes], exports: Sequence[str]) -> bytes:
+    """Return the module of objects by name; `exports` are the symbols that JavaScript sees."""
+    command = linker()
+    with tempfile.TemporaryDirectory(prefix="anydim-") as folder:
+        files = [Path(folder, f"{number}.o") for number in range(len(objects))]
+        for file, data in zip(files, objects.values()):
+            file.write_bytes(data)
+        made, listed = Path(folder, "made.wasm"), Path(folder, "arguments")
+        words = [
+            *_FLAGS,
+            *(f"--export={name}" for name in exports),
+            *(each.as_posix() for each in files),
+        ]
+        words += ["-o", made.as_posix()]
+        listed.write_text("\n".join(f'"{word}"' for word in words), "utf-8")
+        done = subprocess.run([*command, f"@{listed}"], capture_output=True, check=False)
+        if done.returncode or not made.exists():
+            raise InternalError(
+                f"the linker rejects generated code: {done.stderr.decode(errors='replace')}"
+            )
+        return made.read_bytes()

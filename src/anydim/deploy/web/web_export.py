@@ -1,0 +1,135 @@
+"""Exports a compiled model as a folder for browsers and node."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+
+from anydim.base.errors import OptionError
+from anydim.base.text import quote_list
+from anydim.compiler.kernels.ir import Kernel, Library
+from anydim.compiler.native.build import Assembled
+from anydim.compiler.targets.processor import WASM, describe_processor
+from anydim.compiler.targets.target import Source, Target
+from anydim.deploy.export.export import prepare
+from anydim.deploy.export.exported import Exported
+from anydim.deploy.web.describe import description, entries, functions
+from anydim.deploy.web.link import link, linker
+from anydim.runtime.signature import TensorSpec
+
+_PREFIX = "m"  # of symbols
+_SLOT = re.compile(r"@(\w+)@")
+_MODULES = {"model.wasm": WASM, "model-relaxed.wasm": f"{WASM}+relaxed"}
+_BLOCKS = ("anydim_take", "anydim_give", "anydim_copy", "anydim_fill")  # of `runtime.ll`
+_ARRAYS = {
+    "float64": "Float64Array", "float32": "Float32Array", "float16": "Uint16Array",
+    "bfloat16": "Uint16Array", "int64": "BigInt64Array", "uint64": "BigUint64Array",
+    "int32": "Int32Array", "uint32": "Uint32Array", "int16": "Int16Array",
+    "uint16": "Uint16Array", "int8": "Int8Array",
+}  # fmt: skip
+_PACKAGE = {"type": "module", "main": "model.js", "types": "model.d.ts"}  # for node and bundlers
+_MARK = b": made by anydim. Runs in browsers"
+
+
+def export_web(folder: str | os.PathLike[str], name: str, made: Assembled, code: Target) -> None:
+    """Write modules, weights, JavaScript, its types and a page over those of an earlier export.
+
+    Raises OptionError for a dim that no input determines, several threads, or a folder that cannot
+    be written or holds other files of these names; MissingError without a linker.
+    """
+    linker()
+    signature = made.program.signature
+    if made.program.threads > 1:
+        raise OptionError(
+            f"{signature.name}: WebAssembly runs on one thread, {made.program.threads} were given",
+            "export it with threads=1",
+        )
+    program, generated = prepare(_PREFIX, made, code.processor)
+    called = _line(name or signature.name)
+    written = {file: _module(program, generated, code, each) for file, each in _MODULES.items()}
+    written["model.weights"] = program.weights.head + program.weights.content
+    written |= {file: text.encode() for file, text in _texts(program, called).items()}
+    path = Path(folder)
+    try:
+        _refuse_others(path, written)
+        path.mkdir(parents=True, exist_ok=True)
+        for file, data in written.items():
+            (path / file).write_bytes(data)
+    except OSError as error:
+        reason = error.strerror or error
+        raise OptionError(f"{os.fspath(folder)} cannot be written: {reason}") from None
+
+
+def _module(
+    program: Exported, generated: Sequence[Kernel | Library], code: Target, processor: str
+) -> bytes:
+    """Return the module of a program for one of the processors; its kernels are the same."""
+    target = replace(code, processor=describe_processor(processor))
+    runtime = Source.of(_template("runtime.ll"))
+    sources = {**target.sources(generated, target.processor), "runtime": runtime}
+    objects = target.compile(sources).code
+    called = dict.fromkeys((*functions(program).values(), *entries(program), "anydim_sum"))
+    return link(objects, [*called, *(() if program.straight else _BLOCKS)])
+
+
+def _texts(program: Exported, called: str) -> dict[str, str]:
+    signature = program.signature
+    about = description(program, called)
+    values = {
+        "name": called.replace("*/", "* /"),
+        "title": html.escape(called),
+        "description": about,
+        "inputs": _types(signature.inputs),
+        "outputs": _types(signature.outputs),
+    }
+    dims = ", ".join(map(str, signature.box.dims)) or "none"
+    ranges = json.dumps(json.loads(about)["dims"]).replace("</", "<\\/")
+    fill = partial(_fill, values=values)
+    return {
+        "model.js": fill("model.js.in"),
+        "model.d.ts": _fill("model.d.ts.in", {**values, "dims": dims.replace("*/", "* /")}),
+        "package.json": json.dumps(_PACKAGE, indent=2) + "\n",
+        "index.html": _fill("index.html.in", {**values, "dims": ranges}),
+    }
+
+
+def _types(specs: Sequence[TensorSpec]) -> str:
+    """Return the fields of an interface, each with its shape as a comment."""
+    lines = []
+    for spec in specs:
+        array = _ARRAYS.get(str(spec.dtype), "Uint8Array")
+        shape = _line(f"{spec.dtype}[{', '.join(map(str, spec.shape))}]").replace("*/", "* /")
+        lines.append(f"  /** {shape} */\n  {json.dumps(spec.key)}: Tensor<{array}>;")
+    return "\n".join(lines)
+
+
+def _line(text: str) -> str:
+    return re.sub(r"[^ -~]", "?", text)
+
+
+def _template(name: str) -> str:
+    return files("anydim.deploy.web").joinpath("templates", name).read_text("utf-8")
+
+
+def _fill(template: str, values: Mapping[str, str]) -> str:
+    return _SLOT.sub(lambda found: values[found[1]], _template(template))
+
+
+def _refuse_others(folder: Path, written: Mapping[str, bytes]) -> None:
+    """Raise OptionError if files would be overwritten that no export wrote."""
+    script = folder / "model.js"
+    if script.is_file() and _MARK in script.read_bytes()[:4096].split(b"\n")[0]:
+        return
+    others = [name for name in written if (folder / name).exists()]
+    if others:
+        raise OptionError(
+            f"{folder} already holds {quote_list(others[:3])}, which no export wrote",
+            "give a folder that is empty, or one of an earlier export",
+        )
