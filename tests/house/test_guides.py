@@ -32,6 +32,15 @@ PAGES = {  # the packages and the programs ("!cc") that each needs
     "guides/troubleshooting.md": (),
     "tutorials/first-definition.md": (),
     "tutorials/first-deployment.md": ("!cc", "!make"),
+    "tutorials/first-language-model.md": (
+        "safetensors",
+        "tokenizers",
+        "jinja2",
+        "starlette",
+        "uvicorn",
+        "httptools",
+        "openai",
+    ),
     "tutorials/first-model.md": (),
     "tutorials/first-recursion.md": (),
 }

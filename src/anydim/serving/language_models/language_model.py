@@ -18,6 +18,7 @@ import numpy
 from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import InputError, OptionError
 from anydim.base.keywords import public
+from anydim.base.text import count_of
 from anydim.base.user_values import short_repr, whole_within
 from anydim.serving.decoding import Decoder
 from anydim.serving.language_models.compiled_rows import compiled_rows
@@ -278,7 +279,7 @@ class LanguageModel:
         counts = sorted({1, 4, 16, most} & set(range(most + 1)))
         fits = ", ".join(f"{self.largest(n):,} for {n}" for n in counts)
         return "\n".join((
-            f"{self.name}: {spec.name}, {len(spec.layers)} layers of {spec.width}, "
+            f"{self.name}: {spec.name}, {count_of(len(spec.layers), 'layer')} of {spec.width}, "
             f"{spec.vocabulary:,} tokens, context {spec.context:,}",
             f"  weights   {exact_bytes_text(own['weights'])}",
             f"  caches    {each:,} bytes a token, for a power of two of tokens",
@@ -298,7 +299,7 @@ class LanguageModel:
 
     def __repr__(self) -> str:
         spec = self.spec
-        return (f"LanguageModel({self.name}: {spec.name}, {len(spec.layers)} layers of "
+        return (f"LanguageModel({self.name}: {spec.name}, {count_of(len(spec.layers), 'layer')} of "
                 f"{spec.width}, {spec.vocabulary} tokens, context {spec.context})")  # fmt: skip
 
 
