@@ -15,7 +15,8 @@ Sizes = Mapping[str, int]
 class Case:
     """`source` makes what is compiled; `sizes` are the calls.
 
-    `spans` gives for inputs from where their numbers are drawn.
+    `spans` gives for inputs from where their numbers are drawn. `precision` is that of the
+    compilation.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Case:
     sizes: tuple[Sizes, ...]
     dims: Mapping[str, Dim] | None = None
     spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    precision: str = "exact"
 
 
 def along(**sizes: tuple[int, ...]) -> tuple[Sizes, ...]:

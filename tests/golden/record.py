@@ -61,8 +61,9 @@ def fixed_machine(
 def compiled(
     case: Case, threads: int = 1, processor: str = NATIVE, target: str = "llvm"
 ) -> ad.Model:
+    options = {"dims": case.dims, "threads": threads, "target": target}
     with fixed_machine(processor, target):
-        return ad.compile(case.source(), dims=case.dims, threads=threads, target=target)
+        return ad.compile(case.source(), precision=case.precision, **options)
 
 
 def kept(case: Case, threads: int = 1, processor: str = NATIVE, target: str = "llvm") -> Kept:
