@@ -41,7 +41,7 @@ class Options:
     # fields of a program after its compilation: programs on disk do not depend on them
     AFTERWARDS: ClassVar[frozenset[str]] = frozenset((
         "progress", "arenas", "wait", "memory_limit", "strategy", "strategies", "profile",
-        "profile_seconds", "profile_mebibytes",
+        "profile_seconds", "profile_mebibytes", "tolerance", "inputs",
     ))  # fmt: skip
     # a program with such options is compiled in every process
     UNKEPT: ClassVar[tuple[str, ...]] = ("devices", "placement", "fallback", "dynamic_shapes")
@@ -69,6 +69,8 @@ class Options:
     fallback: str | None = None
     external_data: str | None = None
     ragged: Mapping[str, str] | str | None = None
+    tolerance: float | None = None
+    inputs: Any = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:
         return hash((self.threads, self.precision, self.target, self.on_overflow))

@@ -21,11 +21,11 @@ from anydim.api.compile_options import Facts, Options, Request, apply_request, s
 from anydim.api.model import Model
 from anydim.api.program_cache import Entry
 from anydim.base import log, settings
-from anydim.base.errors import UserError
+from anydim.base.errors import OptionError, UserError
 from anydim.base.keywords import check_keywords, public
 from anydim.base.read_files import FileRead, reads_noted
 from anydim.base.reports import report_unexpected, user_callback
-from anydim.base.user_values import function_of, path_of
+from anydim.base.user_values import function_of, path_of, short_repr
 from anydim.compiler.variants.strategies import GENERIC
 from anydim.runtime.frames import trim_system
 from anydim.runtime.program.compile_report import CompileReport, Deferred
@@ -83,6 +83,8 @@ def compile(
     fallback: str | None = None,
     external_data: str | None = None,
     ragged: Mapping[str, str] | str | None = None,
+    tolerance: float | None = None,
+    inputs: Any = None,
 ) -> Model:
     """Compile a model once for every size within the bounds of its dims.
 
@@ -111,7 +113,8 @@ def compile(
             reciprocals; `"tf32"`: fast, and devices may round factors of float32 products;
             `"bfloat16"`: fast, and processors with such instructions round factors of products
             with constants; `"int8"`: fast, and these factors are integers of 8 bits
-            (docs/numerics.md). None: as in `schedules`, else exact.
+            (docs/numerics.md). `"auto"`: the fastest of these, without tf32, whose error on
+            `inputs` is at most `tolerance`. None: as in `schedules`, else exact.
         target: `"llvm"`, or `"c"` through a C compiler. None: the setting `target`.
         arenas: Most concurrent calls, each with its own arena. None: no limit.
         wait: Seconds that a further call waits for an arena. None: no limit.
@@ -145,6 +148,9 @@ def compile(
             `{"seq": "batch"}`, or `"auto"`. Inputs and results with such dims are lists of rows or
             `ad.Ragged`; the result of a row is that of the model for this row alone, without
             padding. Inputs that mark padding may be omitted (docs/guides/ragged.md).
+        tolerance: For `precision="auto"`: the largest difference from float64, over the largest
+            magnitude of a result. None: 1e-3.
+        inputs: For `precision="auto"`: inputs of a call by name, or a list of such calls.
 
     Returns:
         The compiled model.
@@ -157,6 +163,8 @@ def compile(
     """
     assert isinstance(options, Options)  # `gather_options` put all other arguments into it
     given = options
+    if given.precision == "auto" or given.inputs is not None or given.tolerance is not None:
+        return _choose_precision(source, given)
     known = strategy_here(given.strategy)
     if not isinstance(source, (str, os.PathLike, bytes, bytearray)):
         with suppress(UserError):  # the compiler raises it again, after errors of the arguments
@@ -177,6 +185,26 @@ def compile(
                 with reads_noted() as files:
                     return _build_model(request, entry, files)
     return found
+
+
+def _choose_precision(source: Any, given: Options) -> Model:
+    """Compile in all precisions, and keep the fastest that the tolerance permits."""
+    if given.precision != "auto":
+        name = "inputs" if given.tolerance is None else "tolerance"
+        raise OptionError(
+            f"{name} is given, and precision is {short_repr(given.precision)}",
+            'errors are measured with precision="auto"',
+        )
+    plain = given.changed(inputs=None, tolerance=None)
+
+    def compile_in(source: Any, precision: str) -> Model:
+        made: Model = compile(source, options=plain.changed(precision=precision))
+        return made
+
+    chosen: Model = import_module("anydim.api.precision_choice").compile_chosen(
+        compile_in, source, given
+    )
+    return chosen
 
 
 def _options(dims: Any, options: Any, more: Mapping[str, Any]) -> Options:

@@ -56,6 +56,10 @@ COMMANDS = {
         "anydim.cli.tuning",
         "Search for faster code at recorded sizes; later processes use it.",
     ),
+    "precision": (
+        "anydim.cli.precision",
+        "Measure errors and times of a model in each precision.",
+    ),
     "calibrate": (
         "anydim.cli.calibrating",
         "Measure limits between versions of kernels on this machine.",

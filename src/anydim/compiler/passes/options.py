@@ -31,6 +31,7 @@ _LINE = re.compile(r"\s*([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?\s*:\s*([^#]*?)\s*(?:
 _WORD = re.compile(r"(\w+)\s*=\s*(\w+)")
 EXACT, FAST = "exact", "fast"
 BFLOAT16, INT8 = "bfloat16", "int8"
+AUTO = "auto"  # chosen by measurements (api/precision_choice.py)
 _PRECISIONS = (EXACT, FAST, TF32, BFLOAT16, INT8)
 _WORDS: Mapping[str, Mapping[str, Any]] = {  # options of a whole function other than schedules
     "fuse": {"true": True, "false": False},
