@@ -96,6 +96,10 @@ conformance: setup ## every test that comes with onnx, with free and with declar
 aarch64: setup ## a part of the suite and five models on aarch64, emulated by qemu (on Debian)
 	$(BIN)/python -m tests.aarch64
 
+browsers: setup ## exported models in node and in a headless Chromium (on Debian: nodejs, chromium)
+	$(PIP) install -e '.[zig]'
+	$(BIN)/python -m pytest tests/unit/deploy/web tests/conformance/test_minilm_in_browsers.py
+
 bench: setup ## request streams through anydim and its peers
 	$(BIN)/python -m bench
 

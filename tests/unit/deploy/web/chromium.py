@@ -1,0 +1,77 @@
+"""Calls of exported models in a headless Chromium."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+_HERE = Path(__file__).parent
+_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".html": "text/html"}
+_OPTIONS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+
+
+def answers_in_page(
+    folder: Path, calls: Iterable[Mapping[str, Any]], relaxed: bool = False, **options: object
+) -> list[dict[str, Any]]:
+    """The answers of calls in one instance, in a page; as `node.answers`."""
+    request = {"calls": list(calls), "options": {"relaxed": relaxed, **options}}
+    found: list[bytes] = []
+    done = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            path = self.path.strip("/")
+            if path == "request":
+                self.answer(json.dumps(request).encode(), "application/json")
+                return
+            file = folder / path[6:] if path.startswith("model/") else _HERE / path
+            if file.is_file():
+                self.answer(file.read_bytes(), _TYPES.get(file.suffix, "application/octet-stream"))
+            else:
+                self.send_error(404)
+
+        def do_POST(self) -> None:
+            found.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.answer(b"", "text/plain")
+            done.set()
+
+        def answer(self, data: bytes, kind: str) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *words: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+            address = f"http://127.0.0.1:{server.server_port}/calls.html"
+            command = [str(CHROMIUM), *_OPTIONS, f"--user-data-dir={home}", address]
+            quiet = subprocess.DEVNULL
+            browser = subprocess.Popen(command, stdout=quiet, stderr=quiet)
+            try:
+                assert done.wait(120), "the page does not answer"
+            finally:
+                browser.terminate()
+                browser.wait(20)
+                server.shutdown()
+    made = json.loads(found[0])
+    assert isinstance(made, list)
+    return made
