@@ -130,12 +130,12 @@ _STARTING = {  # programs may be on disk
     "Model": "anydim.api.model",
     "Options": "anydim.api.compile_options",
     "compile": "anydim.api.entry",
+    "language_model": "anydim.serving.language_models.language_model",
 }
 _COMPILING = {
     "Builder": "anydim.compiler.frontends.builder",
     "cached": "anydim.api.cached_model",
     "define": "anydim.api.definitions",
-    "language_model": "anydim.serving.language_models.language_model",
 }
 _MODULES = {"settings": "anydim.base.settings", "strategies": "anydim.compiler.variants.strategies"}
 

@@ -15,7 +15,8 @@ from typing import Any, overload
 
 import numpy
 
-from anydim.api.cached_rows import CachedRows, over_rows
+from anydim.api.cached_graph import over_rows
+from anydim.api.cached_rows import CachedRows
 from anydim.api.compile_options import Options
 from anydim.api.entry import compile
 from anydim.api.model import Model
@@ -24,11 +25,12 @@ from anydim.base.fork_locks import fork_lock
 from anydim.base.keywords import check_keywords, public, with_keywords_of
 from anydim.base.text import quote_list
 from anydim.base.user_values import by_names, whole_within
-from anydim.compiler.frontends.growing_caches import Cache, SpareCaches, with_spare_capacity
+from anydim.compiler.frontends.growing_caches import SpareCaches, with_spare_capacity
 from anydim.compiler.frontends.table import opened_source, read
 from anydim.compiler.passes.full_caches import with_full_caches
 from anydim.runtime.arrays import by_name
 from anydim.runtime.program.binding import solve
+from anydim.runtime.slabs import Cache
 from anydim.sizes import LARGEST, as_size, given_dims
 
 ROOM = 64  # minimum capacity of new caches, in elements

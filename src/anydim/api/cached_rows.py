@@ -12,60 +12,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from anydim.api.model import Model
 from anydim.base.amounts import bytes_of
-from anydim.base.errors import DimError, GraphError, InputError, OptionError, UserError
+from anydim.base.errors import DimError, InputError, OptionError, UserError
 from anydim.base.fork_locks import fork_lock
 from anydim.base.keywords import public
 from anydim.base.text import quote_list
 from anydim.base.user_values import by_names, short_repr, whole_within
-from anydim.compiler.frontends.growing_caches import Cache, SpareCaches
-from anydim.compiler.graph.dims import symbols_of
-from anydim.compiler.graph.nodes import Graph
-from anydim.compiler.passes.ragged.groups import with_fixed_sizes, with_sizes
-from anydim.compiler.passes.ragged.placement import mask_inputs
-from anydim.compiler.passes.ragged.rows import RaggedRows, auto_dims, known_dims
 from anydim.runtime.arrays import as_array
 from anydim.runtime.lists import RaggedPort
 from anydim.runtime.program.batches.work import work_of
 from anydim.runtime.ragged import RowSizes, shared_sizes
-from anydim.runtime.slabs import Slab, SlabKind, Slabs
+from anydim.runtime.slabs import Cache, Slab, SlabKind, Slabs
 from anydim.sizes import LARGEST, Size
 
-
-def over_rows(made: SpareCaches, ragged: Any) -> tuple[Graph, str]:
-    """The graph over ragged rows of a graph with spare capacity, and the dim of its rows.
-
-    Raises OptionError for dims that are none, GraphError for caches of unknown sizes, and
-    ModelError for rows that depend on each other.
-    """
-    table, graph = frozenset((made.past, made.capacity)), with_fixed_sizes(made.graph)
-    found = auto_dims(graph) if ragged == "auto" else known_dims(graph, ragged)
-    (rows,) = set(found.values())
-    for each in made.caches:
-        others = [size for size in graph.types[each.input].shape if size.symbols - {rows, *table}]
-        if others:
-            raise GraphError(
-                f"'{graph.name}': size {others[0]} of cache '{each.input}' differs between calls",
-                f"give it one value: dims={{'{others[0]}': 64}}",
-            )
-    whole = Size.symbol(made.past) + made.caches[0].count
-    masks = dict.fromkeys(_dims_of_masks(graph, rows), whole)
-    found = {name: rows for name in (*found, *sorted(table)) if name not in masks}
-    graph, _ = RaggedRows(found, table).run(with_sizes(graph, masks))
-    return graph, rows
-
-
-def _dims_of_masks(graph: Graph, rows: str) -> set[str]:
-    """The dims of masks alone: they count the past and what is new."""
-    masks = mask_inputs(graph, rows, frozenset(graph.box.names) - {rows})
-    others = symbols_of(graph.types[name] for name in graph.inputs if name not in masks)
-    sizes = (graph.types[name].shape[1] for name in masks)
-    return {str(size) for size in sizes if size.atom is not None and str(size) not in others}
+if TYPE_CHECKING:  # a start that finds its program needs no compiler
+    from anydim.api.model import Model
+    from anydim.compiler.frontends.growing_caches import SpareCaches
 
 
 @public
@@ -240,10 +206,11 @@ class CachedRows:
             sizes[total] = sum(parts)
         for dim, longest in zip(table.dims, table.longest):
             sizes[longest] = max(columns[dim.name], default=0)
-        return max(0, self._step_formula.evaluate(sizes))
+        return max(0, self.step_formula.evaluate(sizes))
 
     @cached_property
-    def _step_formula(self) -> Size:
+    def step_formula(self) -> Size:
+        """Bytes of a step, of the sizes of a call."""
         table, program = self._packing.table, self.model.program
         taken = {each.result for each in self.caches} if self.in_place else set()
         signature = program.signature

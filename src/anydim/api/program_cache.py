@@ -371,10 +371,14 @@ def path_of_parts(parts: Iterable[str | memoryview]) -> str | None:
         return None
 
 
-def load_or_compile_at(path: str | None, make: Callable[[], Model]) -> CallableProgram:
+def load_or_compile_at(
+    path: str | None, make: Callable[[], Model],
+    facts: Callable[[Model], Mapping[str, str]] = lambda model: {},
+) -> CallableProgram:  # fmt: skip
     """Loads the model at a path of `path_of_parts`, or else calls `make()` and stores its result.
 
-    Models with strings, or with weights too large for the cache, are not stored.
+    `facts` of a model that is stored are in `about` when it is loaded. Models with strings, or with
+    weights too large for the cache, are not stored.
     """
     if path is None:
         return make()
@@ -389,5 +393,6 @@ def load_or_compile_at(path: str | None, make: Callable[[], Model]) -> CallableP
     if folder is None or made.on_strings or not folder.admits(made.executable.constant_bytes):
         return made
     with suppress(UserError):  # errors of the folder are ignored
-        _write(folder, path, lambda name, facts: made._write(name, facts=facts), {"key": key})
+        known = {**facts(made), "key": key}
+        _write(folder, path, lambda name, facts: made._write(name, facts=facts), known)
     return made

@@ -17,6 +17,17 @@ from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import MemoryLimitError
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
+from anydim.sizes import Size
+
+
+@dataclass(frozen=True)
+class Cache:
+    """An input and the result that appends `count` elements to it along an axis."""
+
+    input: str
+    result: str
+    axis: int
+    count: Size
 
 
 @dataclass(frozen=True)

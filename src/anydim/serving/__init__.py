@@ -24,8 +24,29 @@ and the costs of calls, are in `anydim.runtime.program.batches`, which `map` use
     measures.py      counters of a model; report.py makes metrics of them
 """
 
-from anydim.serving.batcher import AsyncBatcher, Batcher
-from anydim.serving.decoding import AsyncDecoder, Decoder
-from anydim.serving.sampling import sampled
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anydim.serving.batcher import AsyncBatcher, Batcher
+    from anydim.serving.decoding import AsyncDecoder, Decoder
+    from anydim.serving.sampling import sampled
 
 __all__ = ["AsyncBatcher", "AsyncDecoder", "Batcher", "Decoder", "sampled"]
+
+_MODULES = {
+    "AsyncBatcher": "anydim.serving.batcher", "AsyncDecoder": "anydim.serving.decoding",
+    "Batcher": "anydim.serving.batcher", "Decoder": "anydim.serving.decoding",
+    "sampled": "anydim.serving.sampling",
+}  # fmt: skip
+"""Modules are imported on first use of a name: a start of a language model needs no batcher."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value

@@ -21,20 +21,11 @@ from anydim.base.records import dataclass
 from anydim.base.text import quote_list
 from anydim.compiler.graph.nodes import Graph, Node
 from anydim.lang.tree import TensorType
+from anydim.runtime.slabs import Cache
 from anydim.sizes import Dim, Size
 
 _SAME = "identity"
 _HINT = "a cache is an input with a result that appends to it: concat(past, new)"
-
-
-@dataclass(frozen=True)
-class Cache:
-    """An input and the result that appends `count` elements to it along an axis."""
-
-    input: str
-    result: str
-    axis: int
-    count: Size
 
 
 @dataclass(frozen=True)

@@ -5,38 +5,58 @@ A start that finds it reads no weight of the files but for their digest, and imp
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from anydim.api.cached_rows import CachedRows
 from anydim.api.program_cache import load_or_compile_at, path_of_parts
 from anydim.base import settings
-from anydim.base.errors import ModelError
+from anydim.base.errors import ArtefactError, ModelError, UserError
 from anydim.base.read_files import FileRead
+from anydim.serving.language_models.decoder_caches import ROWS, decoder_caches
 from anydim.serving.language_models.opening import OpenedModel
+from anydim.sizes import parse
 
 if TYPE_CHECKING:
-    from anydim.api.cached_rows import CachedRows
     from anydim.api.model import Model
 
 ROOM = 64  # elements of a new cache
+_STEP = "step"  # the bytes of a step as a formula, among the facts of a stored program
 
 
 def compiled_rows(opened: OpenedModel, threads: int | str) -> CachedRows:
     """Load or compile the decoder, over ragged rows with caches."""
-    from anydim.api.cached_rows import CachedRows
-    from anydim.serving.language_models.decoder_caches import ROWS, decoder_caches
-
     try:
         digests = [FileRead.of(path).digest for path in opened.files]
     except OSError as error:
         raise ModelError(f"a file of {opened.name} cannot be read: {error}") from None
     path = path_of_parts(["language model", opened.arguments, f"{threads}", *digests])
-    model: Any = load_or_compile_at(path, lambda: _compile(opened, threads))
     caches: Any = decoder_caches(opened.spec)
-    return CachedRows(model, caches, ROWS, ROOM, None)
+
+    def rows(model: Any) -> CachedRows:
+        return CachedRows(model, caches, ROWS, ROOM, None)
+
+    model: Any = load_or_compile_at(
+        path, lambda: _compile(opened, threads),
+        lambda model: {_STEP: str(rows(model).step_formula)},
+    )  # fmt: skip
+    made = rows(model)
+    _know_step(made, getattr(model, "about", {}))
+    return made
+
+
+def _know_step(rows: CachedRows, about: Mapping[str, Any]) -> None:
+    """Take the formula of a step from a stored program, whose records need not be read for it."""
+    text = about.get(_STEP)
+    if isinstance(text, str):
+        try:
+            vars(rows)["step_formula"] = parse(text)
+        except UserError as error:
+            raise ArtefactError(f"the formula of a step is damaged: {error}") from None
 
 
 def _compile(opened: OpenedModel, threads: int | str) -> Model:
-    from anydim.api.cached_rows import over_rows
+    from anydim.api.cached_graph import over_rows
     from anydim.api.entry import compile
     from anydim.compiler.frontends.growing_caches import with_spare_capacity
     from anydim.serving.language_models.decoder_graph import build_decoder

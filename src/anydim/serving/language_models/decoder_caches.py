@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anydim.base.records import dataclass
-from anydim.compiler.frontends.growing_caches import Cache
+from anydim.runtime.slabs import Cache
 from anydim.serving.language_models.decoder_spec import DecoderSpec
 from anydim.sizes import Size
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -137,13 +136,29 @@ class _Reader:
 
     def _array(self, kind: int, count: int) -> Any:
         if kind == _STRING:
-            read: Callable[[], str] = self._string
-            return [read() for _ in range(self._within(count, 8))]
+            return self._strings(self._within(count, 8))
         if kind not in _SCALARS:
             raise _Damaged(f"an array of type {kind}")
         form = numpy.dtype(_SCALARS[kind])
         data = self._bytes(self._within(count, form.itemsize) * form.itemsize)
         return numpy.frombuffer(data, form).tolist()
+
+    def _strings(self, count: int) -> list[str]:
+        """Strings of vocabularies, some 100,000."""
+        data, at, size = self._mapped, self._at, self._size
+        found, length_of = list[str](), struct.Struct("<Q").unpack_from
+        for _ in range(count):
+            if at + 8 > size:
+                break
+            begin = at + 8
+            at = begin + length_of(data, at)[0]
+            if at > size:
+                break
+            found.append(data[begin:at].decode("utf-8", "replace"))
+        if len(found) < count:
+            raise _Damaged(f"it ends within its header, at byte {size}")
+        self._at = at
+        return found
 
     # ---- tensors ----
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +20,7 @@ from anydim.serving.language_models.language_model import LanguageModel
 from tests.unit.serving.language_models import tiny_models
 from tests.unit.serving.language_models.tiny_models import write_folder, write_gguf
 
+SOURCE = Path(__file__).resolve().parents[4] / "src"
 PROMPTS = ["the quick", "a model of words", "0 1 2", "dog"]
 
 
@@ -173,6 +177,25 @@ def test_a_second_start_has_the_same_answers(lm: LanguageModel, folder: Path) ->
     expected = lm.generate("the quick", 10).read()
     with ad.language_model(folder, threads=1) as again:
         assert again.generate("the quick", 10).read() == expected
+
+
+def test_a_second_start_imports_no_compiler_and_reads_no_records(
+    lm: LanguageModel, folder: Path
+) -> None:
+    script = (
+        "import sys, anydim\n"
+        f"lm = anydim.language_model({str(folder)!r}, threads=1)\n"
+        "lm.generate('the quick', 3).read()\n"
+        "names = {'frontends', 'kernels', 'graph', 'passes', 'targets', 'pipeline'}\n"
+        "print([m for m in sys.modules if {*m.split('.')[2:3]} & names and 'compiler' in m])\n"
+        "stored = lm.model.step_formula; del vars(lm.model)['step_formula']\n"
+        "print(stored == lm.model.step_formula)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+    )  # fmt: skip
+    assert done.stdout.split("\n")[:2] == ["[]", "True"]
 
 
 def test_memory_is_the_sum_of_its_caches(lm: LanguageModel) -> None:

@@ -13,7 +13,8 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.api.cached_rows import CachedRows, over_rows
+from anydim.api.cached_graph import over_rows
+from anydim.api.cached_rows import CachedRows
 from anydim.compiler.frontends.growing_caches import with_spare_capacity
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.passes.ragged.loop_costs import LoopCosts
