@@ -46,8 +46,8 @@ class Trespass(AssertionError):
 class _Telling(emit._Launches):
     """Launches with one more argument: the address of arena, its bytes, and these of buffers."""
 
-    def __init__(self, program: Segment, words: Any, body: Any, arguments: Any) -> None:
-        super().__init__(program, words, body, arguments)
+    def __init__(self, program: Segment, words: Any, body: Any) -> None:
+        super().__init__(program, words, body)
         self.told = body.array(2 + 2 * len(program.buffers))
         body.store(self.told, 0, self.arena)
         body.store(self.told, 1, self.size(program.total_bytes))
@@ -56,7 +56,8 @@ class _Telling(emit._Launches):
             body.store(self.told, 2 * number + 1, self.size(buffer.bytes))
 
     def launch(self, site: int, step: Site) -> None:
-        self.body.store(self.arguments, len(step.operands) + len(step.sizes), self.told)
+        behind = self.words.arguments[site] + len(step.operands) + len(step.sizes)
+        self.body.store(emit.BLOCK, behind, self.told)
         super().launch(site, step)
 
 

@@ -7,6 +7,8 @@
     shapes      of the inputs (read by bind), then of the outputs (written by bind)
     dims        in the order of the box                                    written by bind
     slots       size expressions of the program                            written by bind, for run
+    arguments   of each launch: addresses of its operands,                 written by run
+                its sizes, a slot for its parallel range                   written by bind
     statuses    indices that are out of range, or FINE                     written by run
     setups      bytes of all shared blocks                                 written by bind
                 of each: its bytes, 0 if its block is in the arena,        written by bind
@@ -25,12 +27,16 @@ from anydim.base.records import dataclass
 from anydim.runtime.signature import Signature
 
 ARENA_BYTES, PARALLEL, STOPPING, ARENA, POOL, CONSTANTS, CODE, POINTERS = range(8)
+WORTH_WAKING = 32  # grains in a call, some 100 us: a worker wakes up in 50 us
 BYTES, BEHIND, EMPTY, ADDRESS = SETUP = range(4)  # slots of a setup
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Slot offsets of a block; `slots`, `statuses` and `setups` are counts."""
+    """Slot offsets of a block; `slots`, `statuses` and `setups` are counts.
+
+    `slots` counts size expressions and arguments of launches.
+    """
 
     input_ranks: tuple[int, ...]
     output_ranks: tuple[int, ...]
@@ -41,7 +47,7 @@ class Layout:
 
     @staticmethod
     def of(signature: Signature, slots: int, statuses: int = 0, setups: int = 0) -> Layout:
-        """Return the layout for a signature and numbers of size slots, statuses and setups."""
+        """Return the layout for a signature and numbers of slots, statuses and setups."""
         return Layout(
             tuple(spec.rank for spec in signature.inputs),
             tuple(spec.rank for spec in signature.outputs),

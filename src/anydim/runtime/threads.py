@@ -107,7 +107,7 @@ class Pool:
         return self.taken.setdefault(0, call) is call
 
     def worth(self, parallel: int) -> int:
-        """Return the minimum work for threads (`WORTH_WAKING` in `native/threads.py`).
+        """Return the minimum work for threads (`WORTH_WAKING` in `layout.py`).
 
         In a sequence of calls workers keep spinning in between, so less work is worthwhile.
         """

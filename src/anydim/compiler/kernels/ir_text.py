@@ -17,6 +17,7 @@ from anydim.lang.functions import FUNCTIONS
 from anydim.sizes import Size
 
 _INDENT = "  "
+_PER_ROW = 16  # numbers of a table in a line
 _MOST_SHOWN = 6  # values of one parameter that are listed
 
 
@@ -145,6 +146,11 @@ _VALUES: dict[type, Callable[[Any], str]] = {
 }
 
 
+def _rows(step: ir.Table) -> Iterator[str]:
+    for start in range(0, len(step.numbers), _PER_ROW):
+        yield _INDENT + " ".join(map(str, step.numbers[start : start + _PER_ROW]))
+
+
 def _steps(steps: tuple[ir.Step, ...]) -> Iterator[str]:
     for step in steps:
         yield from _STEPS[type(step)](step)
@@ -229,6 +235,7 @@ _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
         [f"{_location(step, step.value.type.lanes)} = {print_value(step.value)}"]
     ),
     ir.Stack: lambda step: iter([f"{step.name} = stack {step.dtype}[{step.count}]"]),
+    ir.Table: lambda step: iter([f"{step.name} = table int32[{len(step.numbers)}]", *_rows(step)]),
     ir.Prefetch: _prefetch,
     ir.For: _for,
     ir.While: _while,

@@ -42,6 +42,12 @@ class Body(Writer):
         self.emit(ir.Stack(name, int64, words))
         return self.let(ir.Address(name, ZERO))
 
+    def table(self, numbers: tuple[int, ...]) -> ir.Value:
+        """Return the address of constant int32s."""
+        name = self.fresh("s")
+        self.emit(ir.Table(name, numbers))
+        return self.let(ir.Address(name, ZERO))
+
     # ---- functions -----------------------------------------------------------------------------
 
     def call(self, function: str | ir.Value, *arguments: Like) -> None:

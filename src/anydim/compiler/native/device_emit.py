@@ -96,8 +96,7 @@ def _chunk(
     number: int, first: int, steps: Sequence[Site], program: Segment, words: Words
 ) -> ir.Function:
     body = Body()
-    count = max(len(step.operands) + len(step.sizes) for step in steps)
-    chunk = _Launches(program, words, body, body.array(max(count, 1)))
+    chunk = _Launches(program, words, body)
     for site, step in enumerate(steps, first):
         chunk.launch(site, step)
     body.give(0)
@@ -109,11 +108,9 @@ class _Launches(Chunk):
 
     def launch(self, site: int, step: Site) -> None:
         body, words = self.body, self.load(POOL)
-        values = (*map(self.buffer, step.operands), *map(self.size, step.sizes))
-        for word, value in enumerate(values):
-            body.store(self.arguments, word, value)
+        arguments = self.give_operands(site, step)
         bad = call_device(
-            body, words, slots.LAUNCH, body.load(self.load(CODE), site), self.arguments,
+            body, words, slots.LAUNCH, body.load(self.load(CODE), site), arguments,
             len(step.operands), len(step.sizes), self.size(step.parallel), self.size(step.grain),
             self.buffer(step.workspace) if step.workspace else 0, self.size(step.scratch),
             self.size(step.flops), self.size(step.moved),

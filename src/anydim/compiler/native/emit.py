@@ -19,9 +19,8 @@ from anydim.compiler.native.device_emit import STEPS_PER_FUNCTION, on_device
 from anydim.compiler.native.entry import Entry, EntryChecks, verdict
 from anydim.compiler.native.launch_words import BLOCK, Chunk, Words, words_of
 from anydim.compiler.native.stopping import LOOK, STARTED
-from anydim.compiler.native.threads import BEGIN, LAUNCH, REST, WAKE, WORTH_WAKING
+from anydim.compiler.native.threads import BEGIN, LAUNCH, REST, WAKE
 from anydim.compiler.native.written import emit_sizes
-from anydim.runtime import variant_tables
 from anydim.runtime.checks import Check
 from anydim.runtime.layout import (
     ADDRESS,
@@ -32,6 +31,7 @@ from anydim.runtime.layout import (
     PARALLEL,
     POOL,
     STOPPING,
+    WORTH_WAKING,
     Layout,
 )
 from anydim.runtime.positions import FINE
@@ -65,7 +65,7 @@ def emit(program: Segment, runs: bool = True) -> Host:
 
     def made() -> tuple[ir.Function, ...]:
         binding = _bind(program, checks, layout, waiting)
-        return (*binding, *_run(program, layout, RUN)) if runs else tuple(binding)
+        return (binding, *_run(program, layout, RUN)) if runs else (binding,)
 
     called, identity = ("host", "") if runs else ("binding", "bind alone: ")
     code = ir.Library(called, made, key_of(identity + repr(program)))
@@ -83,15 +83,13 @@ def emit_segment(program: Segment, prefix: str) -> ir.Library:
     def made() -> tuple[ir.Function, ...]:
         layout, (bind, run) = _layout(program), part_names(prefix)
         launching = on_device if program.device else _run
-        return *_bind_given(program, layout, bind), *launching(program, layout, run)
+        return _bind_given(program, layout, bind), *launching(program, layout, run)
 
     return ir.Library(prefix, made, key_of(repr(program)))
 
 
 def _layout(program: Segment) -> Layout:
-    return Layout.of(
-        program.signature, len(program.slots), len(program.positions), len(program.setups)
-    )
+    return Layout.of(program.signature, program.words, len(program.positions), len(program.setups))
 
 
 def part_names(prefix: str) -> tuple[str, str]:
@@ -104,7 +102,7 @@ def part_names(prefix: str) -> tuple[str, str]:
 
 def _bind(
     program: Segment, checks: EntryChecks, layout: Layout, waiting: Sequence[str]
-) -> Iterator[ir.Function]:
+) -> ir.Function:
     signature, body = program.signature, Body()
     given = {
         name: RangedValue(
@@ -126,13 +124,13 @@ def _bind(
         body.give(code)
     arithmetic = entry.within(others)
     holding = entry.between(arithmetic)
-    yield from emit_sizes(program, layout, arithmetic)
+    emit_sizes(program, layout, arithmetic)
     holding.append(arithmetic.fits)
     body.give(verdict(body, holding, 1 + len(checks.first)))
-    yield _straight(body, BIND)
+    return _straight(body, BIND)
 
 
-def _bind_given(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
+def _bind_given(program: Segment, layout: Layout, name: str) -> ir.Function:
     """Compute sizes from dims that the caller has written and checked; 1 if one exceeds 64 bits."""
     body = Body()
     dims = {
@@ -141,9 +139,9 @@ def _bind_given(program: Segment, layout: Layout, name: str) -> Iterator[ir.Func
         if dim.name in needed_dims(program)
     }
     arithmetic = Arithmetic(body, dims)
-    yield from emit_sizes(program, layout, arithmetic)
+    emit_sizes(program, layout, arithmetic)
     body.give(verdict(body, [arithmetic.fits], 1))
-    yield _straight(body, name)
+    return _straight(body, name)
 
 
 def _straight(body: Body, name: str) -> ir.Function:
@@ -295,8 +293,7 @@ def _chunk(
     There is no check after the launches that `end`.
     """
     body = Body()
-    count = max(len(step.operands) + len(step.sizes) for step in steps)
-    chunk = _Launches(program, words, body, body.array(count + variant_tables.MORE))
+    chunk = _Launches(program, words, body)
     for site, step in enumerate(steps, first):
         chunk.launch(site, step)
     if stopping:
@@ -310,17 +307,15 @@ def _chunk(
 class _Launches(Chunk):
     """Launches on the host."""
 
-    def __init__(self, program: Segment, words: Words, body: Body, arguments: ir.Value) -> None:
-        super().__init__(program, words, body, arguments)
+    def __init__(self, program: Segment, words: Words, body: Body) -> None:
+        super().__init__(program, words, body)
         self.arena, self.pool, self.code = map(self.load, (ARENA, POOL, CODE))
 
     def launch(self, site: int, step: Site) -> None:
         """Emit a launch; the code returns the verdict of one that may take long, unless it is 0."""
-        values = (*map(self.buffer, step.operands), *map(self.size, step.sizes))
-        for word, value in enumerate(values):
-            self.body.store(self.arguments, word, value)
+        arguments = self.give_operands(site, step)
         given = (
-            self.pool, self.body.load(self.code, site), self.arguments,
+            self.pool, self.body.load(self.code, site), arguments,
             self.size(step.parallel), self.size(step.grain),
             self.buffer(step.workspace) if step.workspace else self.arena, self.size(step.scratch),
             self.load(STOPPING) if _long(step) else 0,

@@ -9,7 +9,7 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir import constant
 from anydim.compiler.native.body import Body, parameter
 from anydim.runtime.layout import ADDRESS, ARENA, ARENA_BYTES, CONSTANTS, Layout
-from anydim.runtime.program.segment import Segment
+from anydim.runtime.program.segment import Segment, Site
 from anydim.sizes import Size
 
 BLOCK = parameter("block")
@@ -19,12 +19,14 @@ BLOCK = parameter("block")
 class Words:
     """Slots of sizes and pointers in a block, and of constants in their table.
 
-    `setups` are the slots with the addresses of setup blocks, by value.
+    `arguments` are the first slots of the arguments of each launch, `setups` the slots with the
+    addresses of setup blocks, by value.
     """
 
     slots: Mapping[Size, int]
     pointers: Mapping[str, int]
     constants: Mapping[str, int]
+    arguments: tuple[int, ...]
     first_status: int
     setups: Mapping[str, int]
 
@@ -35,6 +37,7 @@ def words_of(program: Segment, layout: Layout) -> Words:
         {size: layout.first_slot + n for n, size in enumerate(program.slots)},
         {spec.name: layout.pointer(n) for n, spec in enumerate(interface)},
         {name: n for n, name in enumerate(program.constants)},
+        tuple(layout.first_slot + word for word in program.arguments),
         layout.first_status,
         {name: layout.setup(number) + ADDRESS for name, number in program.setup_of.items()},
     )
@@ -43,9 +46,8 @@ def words_of(program: Segment, layout: Layout) -> Words:
 class Chunk:
     """The body of a function with some of the launches."""
 
-    def __init__(self, program: Segment, words: Words, body: Body, arguments: ir.Value) -> None:
+    def __init__(self, program: Segment, words: Words, body: Body) -> None:
         self.program, self.words, self.body = program, words, body
-        self.arguments = arguments
         self.loaded: dict[int, ir.Value] = {}
         self.buffers: dict[str, ir.Value] = {}
 
@@ -57,6 +59,13 @@ class Chunk:
     def size(self, size: Size) -> ir.Value:
         fixed = size.constant
         return self.load(self.words.slots[size]) if fixed is None else constant(fixed)
+
+    def give_operands(self, number: int, site: Site) -> ir.Value:
+        """Store the addresses of a launch's operands before its sizes; returns their address."""
+        first = self.words.arguments[number]
+        for word, name in enumerate(site.operands, first):
+            self.body.store(BLOCK, word, self.buffer(name))
+        return self.body.let(BLOCK + 8 * first)
 
     def buffer(self, name: str) -> ir.Value:
         if name not in self.buffers:

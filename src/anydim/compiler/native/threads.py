@@ -31,12 +31,13 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir import least, select
 from anydim.compiler.native.body import Body, as_int64, parameter
 from anydim.compiler.native.choosing import CHOOSE, choosing_code
+from anydim.compiler.native.size_table import size_table_code
 from anydim.compiler.native.stopping import LOOK, stopping_functions
 from anydim.runtime import variant_tables
+from anydim.runtime.layout import WORTH_WAKING
 
 LAUNCH, WORKER, STOP = "anydim_launch", "anydim_worker", "anydim_stop"
 WAKE, REST, BEGIN = "anydim_wake", "anydim_rest", "anydim_begin"
-WORTH_WAKING = 32  # grains in a call, some 100 us: a worker wakes up in 50 us
 _PIECE = 1 << 13  # grains between two checks; a packed matmul has no more
 _PATIENCE = 20  # factor of a worker's spinning time in a call: waking it takes the caller 40 us
 
@@ -77,6 +78,7 @@ def _functions() -> Iterator[ir.Function]:
     yield _begin()
     yield _stop()
     yield _join()
+    yield from size_table_code()
     yield from choosing_code()
     yield from stopping_functions()
     yield _launch_chosen()

@@ -1,67 +1,97 @@
 """Emits the sizes that launches need into the slots of a call's block.
 
-Many sizes are split into functions of `PER_FUNCTION` sizes each, since compile time grows faster
-than the length of a function. Subexpressions come first; later functions reload them.
+Few sizes are straight code; many are computed by tables (`size_table.py`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir import constant, select
-from anydim.compiler.native.arithmetic import Arithmetic, RangedValue
-from anydim.compiler.native.body import FALSE, ONE, ZERO, Body, as_int64, parameter
-from anydim.compiler.native.threads import WORTH_WAKING
+from anydim.compiler.native.arithmetic import Arithmetic
+from anydim.compiler.native.body import FALSE, ZERO, parameter
+from anydim.compiler.native.size_table import (
+    COMPUTE,
+    MOST_VALUES,
+    SizeTable,
+    worth_of_threads,
+)
 from anydim.runtime.layout import ARENA_BYTES, BEHIND, BYTES, EMPTY, PARALLEL, Layout
 from anydim.runtime.program.segment import Segment
-from anydim.sizes import Atom, Factor, Interval, Size
+from anydim.sizes import Size
 
-MAX_INLINE_SIZES = 256  # sizes in the function that checks the dims
-PER_FUNCTION = 64
+MAX_INLINE_SIZES = 48  # slots and sizes of launches that are straight code
 _BLOCK = parameter("block")
+_Range = tuple[Size, Size, int]  # range, grain size, number of launches
 
 
-def emit_sizes(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterator[ir.Function]:
-    """Emit output shapes, sizes, bytes, and whether any launch can use several threads.
-
-    Yields the functions that precede the one that this is emitted into.
-    """
+def emit_sizes(program: Segment, layout: Layout, arithmetic: Arithmetic) -> None:
+    """Emit output shapes, sizes, bytes, and whether any launch can use several threads."""
     body = arithmetic.body
+    sizes = dict(_sizes(program, layout))
+    ranges = _ranges(program)
+    if len(program.slots) + len(sizes) <= MAX_INLINE_SIZES:
+        for word, size in sizes.items():
+            body.store(_BLOCK, word, arithmetic.size(size))
+        _emit_parallel(ranges, arithmetic)
+    else:
+        if not ranges:
+            body.store(_BLOCK, PARALLEL, ZERO)
+        for table in _tables(program, layout, sizes, ranges):
+            _compute(table, arithmetic)
+    _write_bytes(program, layout, arithmetic)
+
+
+def _sizes(program: Segment, layout: Layout) -> Iterator[tuple[int, Size]]:
+    """Yield slots of the block with their sizes."""
+    yield from enumerate(program.slots, layout.first_slot)
     for number, spec in enumerate(program.signature.outputs):
         for axis, size in enumerate(spec.shape):
-            body.store(_BLOCK, layout.output_axis(number, axis), arithmetic.size(size))
-    words = {size: layout.first_slot + number for number, size in enumerate(program.slots)}
+            yield layout.output_axis(number, axis), size
+    for site, first in zip(program.sites, program.arguments):
+        yield from enumerate(site.sizes, layout.first_slot + first + len(site.operands))
+
+
+def _ranges(program: Segment) -> list[_Range]:
+    if program.threads < 2:
+        return []
     wide = Counter(step.shared for step in program.sites[program.first_launch :])
-    ranges = sorted(wide, key=_in_order) if program.threads > 1 else []
-    if len(words) <= MAX_INLINE_SIZES:
-        for size, word in words.items():
-            body.store(_BLOCK, word, arithmetic.size(size))
-        _write_bytes(program, layout, arithmetic, arithmetic.size)
-        _emit_parallel([(*range, wide[range]) for range in ranges], arithmetic)
-        return
-    parts = _Parts(program, layout, words, arithmetic.symbols)
-    body.store(_BLOCK, PARALLEL, ZERO)
-    for function in parts.functions(ranges):
-        yield function
-        arithmetic.require(body.let(body.ask(function.name, _BLOCK).equals(1)))
-
-    def again(size: Size) -> ir.Value:
-        fixed = size.constant
-        return body.load(_BLOCK, words[size]) if fixed is None else constant(fixed)
-
-    _write_bytes(program, layout, arithmetic, again)
+    return [(*range, wide[range]) for range in sorted(wide, key=_in_order)]
 
 
-def _write_bytes(
-    program: Segment, layout: Layout, arithmetic: Arithmetic, value: Callable[[Size], ir.Value]
-) -> None:
+def _in_order(range: tuple[Size, Size]) -> str:
+    parallel, grain = range
+    return f"({parallel!r}, {grain})"  # as text, for the same order in every process
+
+
+def _emit_parallel(ranges: Sequence[_Range], arithmetic: Arithmetic) -> None:
+    """Emit whether any of the parallel ranges is worth a second thread, and whether all together
+    are worth waking it."""
+    body, several, grains = arithmetic.body, FALSE, ZERO
+    for parallel, grain, often in ranges:
+        length, least = arithmetic.size(parallel), arithmetic.size(grain)
+        enough = length >= 2 * least
+        several = body.let(enough if several is FALSE else several | enough)
+        grains = body.let(grains + length / least * often)
+    worth = ZERO if several is FALSE else worth_of_threads(several, grains)
+    body.store(_BLOCK, PARALLEL, worth)
+
+
+def _write_bytes(program: Segment, layout: Layout, arithmetic: Arithmetic) -> None:
     """Emit the bytes of the arena and of setup blocks, initially empty.
 
     Small blocks are part of the arena.
     """
-    body, end, shared = arithmetic.body, value(program.total_bytes), ZERO
+    body = arithmetic.body
+    words = {size: layout.first_slot + number for number, size in enumerate(program.slots)}
+
+    def value(size: Size) -> ir.Value:
+        fixed = size.constant
+        return body.load(_BLOCK, words[size]) if fixed is None else constant(fixed)
+
+    end, shared = value(program.total_bytes), ZERO
     for number, setup in enumerate(program.setups):
         bytes, first = value(setup.bytes), layout.setup(number)
         small = body.let(bytes < setup.least)
@@ -75,95 +105,38 @@ def _write_bytes(
     body.store(_BLOCK, ARENA_BYTES, end)
 
 
-def _in_order(range: tuple[Size, Size]) -> str:
-    parallel, grain = range
-    return f"({parallel!r}, {grain})"  # as text, for the same order in every process
+# ---- tables -------------------------------------------------------------------------------------
 
 
-def _emit_parallel(ranges: Sequence[tuple[Size, Size, int]], arithmetic: Arithmetic) -> None:
-    """Emit whether any of the parallel ranges is worth a second thread: 1, and whether all together
-    are worth waking it: `WORTH_WAKING`.
+def _tables(
+    program: Segment, layout: Layout, sizes: dict[int, Size], ranges: Sequence[_Range]
+) -> Iterator[SizeTable]:
+    """Yield the tables of all sizes: one, unless there are too many values.
 
-    `ranges` has (range, grain size, number of launches).
+    Then others come before, with the sizes of slots, inner ones first; the last one reads those.
     """
-    body, several, grains = arithmetic.body, FALSE, ZERO
-    for parallel, grain, often in ranges:
-        length, least = arithmetic.size(parallel), arithmetic.size(grain)
-        enough = length >= 2 * least
-        several = body.let(enough if several is FALSE else several | enough)
-        grains = body.let(grains + length / least * often)
-    if several is FALSE:
-        body.store(_BLOCK, PARALLEL, ZERO)
-        return
-    much = as_int64(grains >= WORTH_WAKING) * (WORTH_WAKING - 1) + 1
-    body.store(_BLOCK, PARALLEL, as_int64(several) * much)
+    names = program.signature.box.names
+    dims = {name: layout.first_dim + number for number, name in enumerate(names)}
+    table, done = SizeTable(dims), dict[Size, int]()
+    words = {size: layout.first_slot + number for number, size in enumerate(program.slots)}
+    for size in sorted(words, key=lambda size: (size.depth, size.atom is None)):
+        if len(table) > MOST_VALUES:
+            yield table
+            table = SizeTable(dims, done)
+        table.store(words[size], table.value(size))
+        done[size] = words[size]
+    if len(table) > MOST_VALUES // 2:
+        yield table
+        table = SizeTable(dims, done)
+    for word, size in sizes.items():
+        table.store(word, table.value(size))
+    for length, grain, launches in ranges:
+        table.range(length, grain, launches)
+    yield table
 
 
-class _Parts:
-    """Functions that compute some sizes each; `dims` are the values of the symbols."""
-
-    def __init__(
-        self, program: Segment, layout: Layout, words: Mapping[Size, int],
-        dims: Mapping[str, RangedValue],
-    ) -> None:  # fmt: skip
-        names = program.signature.box.names
-        self.words = words
-        self.symbols = {n: (layout.first_dim + names.index(n), dims[n].range) for n in dims}
-        self.atoms: dict[Factor, tuple[int, Interval]] = {}  # emitted atoms: slot and range
-
-    def functions(self, ranges: Sequence[tuple[Size, Size]]) -> Iterator[ir.Function]:
-        """Yield the functions; each returns 1 if all its sizes fit, otherwise 0."""
-        order = sorted(self.words, key=lambda size: (size.depth, size.atom is None))
-        for number, start in enumerate(range(0, len(order), PER_FUNCTION)):
-            yield self._sizes(f"sizes{number}", order[start : start + PER_FUNCTION])
-        for number, start in enumerate(range(0, len(ranges), PER_FUNCTION)):
-            yield self._ranges(f"several{number}", ranges[start : start + PER_FUNCTION])
-
-    def _sizes(self, name: str, sizes: Sequence[Size]) -> ir.Function:
-        arithmetic = self._arithmetic_for(sizes)
-        body = arithmetic.body
-        for size in sizes:
-            body.store(_BLOCK, self.words[size], arithmetic.size(size))
-        for size in sizes:
-            if isinstance(size.atom, Atom):
-                self.atoms[size.atom] = self.words[size], arithmetic.atoms[size.atom].range
-        body.give(as_int64(arithmetic.fits))
-        return body.function(name, ("block",), quick=True)
-
-    def _ranges(self, name: str, ranges: Sequence[tuple[Size, Size]]) -> ir.Function:
-        body, several = Body(), FALSE
-        for parallel, grain in ranges:
-            length, least = (self._reload(body, size) for size in (parallel, grain))
-            several = body.let((length >= 2 * least) | several)
-        word = as_int64(several) * WORTH_WAKING
-        body.store(_BLOCK, PARALLEL, body.load(_BLOCK, PARALLEL) | word)
-        body.give(ONE)
-        return body.function(name, ("block",), quick=True)
-
-    def _reload(self, body: Body, size: Size) -> ir.Value:
-        """Reload the value of a size."""
-        fixed = size.constant
-        return body.load(_BLOCK, self.words[size]) if fixed is None else constant(fixed)
-
-    def _arithmetic_for(self, sizes: Sequence[Size]) -> Arithmetic:
-        """Return arithmetic in a new function, on the dims and emitted atoms of the sizes."""
-        body = Body()
-        symbols: dict[str, RangedValue] = {}
-        atoms: dict[Factor, RangedValue] = {}
-        pending = [atom for size in sizes for monomial in size.coefficients for atom in monomial]
-        visited: set[Factor] = set()
-        while pending:
-            atom = pending.pop()
-            if atom in visited:
-                continue
-            visited.add(atom)
-            if not isinstance(atom, Atom):
-                symbols[atom] = self._loaded(body, *self.symbols[atom])
-            elif atom in self.atoms:
-                atoms[atom] = self._loaded(body, *self.atoms[atom])
-            else:
-                pending += [a for part in atom.arguments for m in part.coefficients for a in m]
-        return Arithmetic(body, symbols, atoms=atoms)
-
-    def _loaded(self, body: Body, word: int, range: Interval) -> RangedValue:
-        return RangedValue(body.load(_BLOCK, word), range)
+def _compute(table: SizeTable, arithmetic: Arithmetic) -> None:
+    body = arithmetic.body
+    numbers, count = table.numbers()
+    where, values = body.table(numbers), body.array(count)
+    arithmetic.require(body.let(body.ask(COMPUTE, _BLOCK, where, values).equals(1)))

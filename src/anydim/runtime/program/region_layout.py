@@ -235,7 +235,7 @@ class _Region:
 
     def _segment(self, step: SegmentStep) -> SegmentSlots:
         segment, signature = step.segment, step.segment.signature
-        layout = Layout.of(signature, len(segment.slots), len(segment.positions))
+        layout = Layout.of(signature, segment.words, len(segment.positions))
         base, first = self.words.take(layout.words), len(signature.inputs)
         for number, name in enumerate(step.makes):
             self.values[name] = ValueSlots(

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import cached_property
+from itertools import accumulate
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature
+from anydim.runtime.variant_tables import MORE
 from anydim.sizes import Condition, Size, align_up, as_size, negated_if_negative
 
 ALIGNMENT = 64  # bytes: of the arena, of each value in it and of each thread's scratch
@@ -145,6 +147,17 @@ class Segment:
     def slots(self) -> tuple[Size, ...]:
         """All sizes that vary between calls and that the host needs, each once."""
         return tuple(dict.fromkeys(s for s in self._sizes() if s.constant is None))
+
+    @cached_property
+    def arguments(self) -> tuple[int, ...]:
+        """The first slot of the arguments of each launch, counted from that of `slots`."""
+        counts = (len(site.operands) + len(site.sizes) + MORE for site in self.sites)
+        return tuple(accumulate(counts, initial=len(self.slots)))
+
+    @property
+    def words(self) -> int:
+        """The number of slots of sizes and arguments."""
+        return self.arguments[-1]
 
     @cached_property
     def kept_bytes(self) -> Size:

@@ -35,7 +35,7 @@ class Native:
         self.program = slots_program(box, sizes)
         self.executable = executable(self.program)
         self.slots = self.program.straight.slots
-        self.layout = Layout.of(self.program.signature, len(self.slots))
+        self.layout = Layout.of(self.program.signature, self.program.straight.words)
 
     def __call__(self, *values: int) -> tuple[str, dict[Size, int]]:
         block = (ctypes.c_int64 * self.layout.words)()

@@ -24,11 +24,11 @@ from anydim.compiler.native.blocks import (
 from anydim.compiler.native.emit import BIND, RUN, emit
 from anydim.compiler.native.region_emit import emit_regions
 from anydim.compiler.native.stopping import TIMEOUT
-from anydim.compiler.native.threads import _PIECE, BEGIN, LAUNCH, WAKE, WORTH_WAKING, threads_code
+from anydim.compiler.native.threads import _PIECE, BEGIN, LAUNCH, WAKE, threads_code
 from anydim.compiler.targets.evaluated.evaluator import call
 from anydim.compiler.targets.evaluated.space import Space
 from anydim.runtime import context
-from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, PARALLEL, POINTERS, POOL
+from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, PARALLEL, POINTERS, POOL, WORTH_WAKING
 from anydim.runtime.program.program import Program
 from anydim.sizes import Box, Dim, parse
 from tests.unit.compiler.native.test_arithmetic import EXPRESSIONS, slots_program

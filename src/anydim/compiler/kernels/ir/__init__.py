@@ -18,8 +18,8 @@ function. A masked-off lane accesses no memory.
 
 Kernels access memory through buffers, for which a target may have address spaces. Host code
 (`native/`) is the same IR with more: memory at an int64 address (`LoadAt`, `StoreAt`, aligned, may
-alias any other), functions with a result, indirect calls, and synchronization between threads
-(`Atomic`, `Fence`, `Pause`).
+alias any other), constant numbers (`Table`), functions with a result, indirect calls, and
+synchronization between threads (`Atomic`, `Fence`, `Pause`).
 
 Accelerators run kernels in work-groups: `group` work-items run the same function, identify
 themselves by `Item`, synchronize at `Barrier`s and share the `Local` arrays of the kernel. Warps

@@ -280,8 +280,16 @@ class Stack:
     count: int
 
 
+@dataclass(frozen=True)
+class Table:
+    """A constant array of int32 numbers, 64-byte aligned; it is not written."""
+
+    name: str
+    numbers: tuple[int, ...]
+
+
 Step: TypeAlias = (
-    Let | Declare | Assign | Store | Prefetch | For | While | If | Switch | Call | Stack
+    Let | Declare | Assign | Store | Prefetch | For | While | If | Switch | Call | Stack | Table
     | Return | StoreAt | Atomic | Fence | Pause | Barrier | Fragments | CopyAside | CopiesEnd
     | CopiesWait | Tiles | TileZero | TileMemory | TileDots | TilePairs
 )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from anydim.base.dtypes import int32
 from anydim.compiler.kernels import ir
 from anydim.compiler.targets.c.dialect import storage_name
 from anydim.compiler.targets.c.flows import data_names
@@ -14,6 +15,7 @@ from anydim.compiler.targets.c.values import ATOM, FLAG_BITS, Values
 from anydim.compiler.targets.visitor import methods_of
 
 _INDENT = "  "
+_PER_ROW = 16  # numbers of a table in a line
 GLOBAL, LOCAL, PRIVATE = "global", "local", "private"  # address spaces
 
 
@@ -81,6 +83,16 @@ class Steps:
         name = self.values.scope.declare(step.name)
         text = self.prelude.dialect.stack
         self.write(text.format(type=kind, name=name, count=max(step.count, 1)))
+
+    def _table(self, step: ir.Table) -> None:
+        self.values.buffers[step.name] = int32
+        kind = self.prelude.type(Form(storage_name(int32)))
+        name = self.values.scope.declare(step.name)
+        self.write(f"static const {kind} {name}[{len(step.numbers)}] = {{")
+        for start in range(0, len(step.numbers), _PER_ROW):
+            row = step.numbers[start : start + _PER_ROW]
+            self.write(f"{_INDENT}{', '.join(map(str, row))},")
+        self.write("};")
 
     def _store(self, step: ir.Store) -> None:
         values, kind = self.values, step.value.type

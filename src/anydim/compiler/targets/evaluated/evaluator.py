@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean, convert_array, float16, float32, int64
+from anydim.base.dtypes import DType, boolean, convert_array, float16, float32, int32, int64
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
@@ -383,6 +383,10 @@ class _Frame:
     def _stack(self, step: ir.Stack) -> None:
         size = step.count * step.dtype.bytes
         self.buffers[step.name] = uninitialised_memory(step.name, size, step.dtype)
+
+    def _table(self, step: ir.Table) -> None:
+        data = numpy.array(step.numbers, numpy.int32).view(numpy.uint8)
+        self.buffers[step.name] = Pointer(Memory(step.name, data, False), 0, int32)
 
     # ---- statements ----------------------------------------------------------------------------
 

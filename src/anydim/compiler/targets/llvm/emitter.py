@@ -8,7 +8,7 @@ values, b1, b2, ... blocks.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from typing import TypeAlias
@@ -17,6 +17,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.targets.processor import Processor
 
 Lines: TypeAlias = "list[str | Lines]"
+_PER_ROW = 16  # numbers of a table in a line
 _RARE, _PAST = "!0", "!1"
 
 _ODD = re.compile(r"\W", re.ASCII)  # characters not allowed in labels
@@ -37,6 +38,15 @@ class Module:
         """Declare a function of another module, once; `name` includes its @."""
         if name not in self.declarations:
             self.declarations[name] = f"declare {result} {name}({', '.join(arguments)})"
+
+    def table(self, numbers: Sequence[int]) -> str:
+        """Return the name of a new constant array of int32."""
+        name = f"@table{len(self.declarations)}"
+        rows = (numbers[at : at + _PER_ROW] for at in range(0, len(numbers), _PER_ROW))
+        text = ",\n".join(", ".join(f"i32 {number}" for number in row) for row in rows)
+        kind = f"private unnamed_addr constant [{len(numbers)} x i32]"
+        self.declarations[name] = f"{name} = {kind} [\n{text}\n], align 64"
+        return name
 
     def text(self) -> str:
         return "\n".join(self.declarations.values())

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TypeAlias
 
-from anydim.base.dtypes import boolean
+from anydim.base.dtypes import boolean, int32
 from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir.steps import assigned_registers
@@ -53,6 +53,10 @@ class Steps(ThreadSteps, TileSteps):
     def _stack(self, step: ir.Stack) -> None:
         text = f"[{max(step.count, 1)} x {memory_text(step.dtype)}]"
         self.values.buffers[step.name] = Buffer(self.emitter.alloca(text, 64), step.dtype)
+
+    def _table(self, step: ir.Table) -> None:
+        name = self.emitter.module.table(step.numbers)
+        self.values.buffers[step.name] = Buffer(name, int32)
 
     def _store(self, step: ir.Store) -> None:
         emitter, values, kind = self.emitter, self.values, step.value.type
