@@ -53,6 +53,7 @@ from anydim.compiler.frontends.torch.graph_results import (
 )
 from anydim.compiler.frontends.torch.importer import Imported, Program, import_graph
 from anydim.compiler.frontends.torch.inference_trace import traced_inference
+from anydim.compiler.frontends.torch.opening import torch_precision
 from anydim.compiler.frontends.torch.recurrent_tracing import trace_whole
 from anydim.compiler.frontends.torch.refusal import UnsupportedNodes
 from anydim.compiler.frontends.torch.sections import InSections, sections
@@ -69,11 +70,13 @@ def backend(
     """Compile a graph of torch.compile.
 
     `options` are those of `anydim.compile`: threads, options, precision, strategy, target,
-    memory_limit, arenas. The number of threads is torch's. `mode` has no meaning here.
+    memory_limit, arenas. The number of threads is torch's, and so is the precision if none is
+    given. `mode` has no meaning here.
 
     Raises OptionError for an unknown option.
     """
-    wanted = {"threads": torch.get_num_threads(), **(options or {})}
+    usual = {"threads": torch.get_num_threads(), "precision": torch_precision()}
+    wanted = {**usual, **(options or {})}
     unknown = [name for name in wanted if name not in _OPTIONS]
     if unknown:
         raise OptionError(

@@ -28,11 +28,13 @@ class TorchFrontend(Frontend):
     def prepare(self, source: Any, options: Any) -> Prepared:
         """The graph with the state of the program, and a model that keeps it.
 
-        `options.dims` are the example arguments of a module, `dynamic_shapes` its free axes.
+        `options.dims` are the example arguments of a module, `dynamic_shapes` its free axes. If no
+        precision is given, it is torch's: "bfloat16" with autocast to it, or "medium" products.
         """
         with collector_paused(lasting=True):
             opened = _opening().open_source(source, options.dims, options.dynamic_shapes)
-        graph_options = options.changed(dims=None, dynamic_shapes=None)
+        precision = options.precision or _opening().torch_precision()
+        graph_options = options.changed(dims=None, dynamic_shapes=None, precision=precision)
         state = {name: tensor.detach() for name, tensor in opened.state.items()}
         return Prepared(
             opened.graph, graph_options, state=state, written=opened.written,

@@ -24,20 +24,22 @@ ROOM = 64  # elements of a new cache
 _STEP = "step"  # the bytes of a step as a formula, among the facts of a stored program
 
 
-def compiled_rows(opened: OpenedModel, threads: int | str) -> CachedRows:
+def compiled_rows(
+    opened: OpenedModel, threads: int | str, precision: str | None = None
+) -> CachedRows:
     """Load or compile the decoder, over ragged rows with caches."""
     try:
         digests = [FileRead.of(path).digest for path in opened.files]
     except OSError as error:
         raise ModelError(f"a file of {opened.name} cannot be read: {error}") from None
-    path = path_of_parts(["language model", opened.arguments, f"{threads}", *digests])
+    path = path_of_parts(["language model", opened.arguments, f"{threads} {precision}", *digests])
     caches: Any = decoder_caches(opened.spec)
 
     def rows(model: Any) -> CachedRows:
         return CachedRows(model, caches, ROWS, ROOM, None)
 
     model: Any = load_or_compile_at(
-        path, lambda: _compile(opened, threads),
+        path, lambda: _compile(opened, threads, precision),
         lambda model: {_STEP: str(rows(model).step_formula)},
     )  # fmt: skip
     made = rows(model)
@@ -55,7 +57,7 @@ def _know_step(rows: CachedRows, about: Mapping[str, Any]) -> None:
             raise ArtefactError(f"the formula of a step is damaged: {error}") from None
 
 
-def _compile(opened: OpenedModel, threads: int | str) -> Model:
+def _compile(opened: OpenedModel, threads: int | str, precision: str | None) -> Model:
     from anydim.api.cached_graph import over_rows
     from anydim.api.entry import compile
     from anydim.compiler.frontends.growing_caches import with_spare_capacity
@@ -66,4 +68,4 @@ def _compile(opened: OpenedModel, threads: int | str) -> Model:
     spare = with_spare_capacity(graph)
     rows, _ = over_rows(spare, {"s": "b"})
     with settings.override(keep_programs=False):  # it is kept by its files, below
-        return compile(rows, threads=threads)
+        return compile(rows, threads=threads, precision=precision)

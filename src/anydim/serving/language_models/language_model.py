@@ -34,6 +34,7 @@ _STOPS = "give a text or a list of texts, none of them empty"
 def language_model(
     path: Any, *, context: int | None = None, quantize: str | None = None,
     memory: int | str = "1 GiB", rows: int = 32, threads: int | str = "auto", tokenizer: Any = None,
+    precision: str | None = None,
 ) -> LanguageModel:  # fmt: skip
     """Open a language model: a folder of Hugging Face, or a GGUF file.
 
@@ -49,6 +50,7 @@ def language_model(
         rows: Most sequences of a step.
         threads: Threads of a step, as in `compile`.
         tokenizer: Path of a tokenizer.json. None: the model's own.
+        precision: As in `compile`: "bfloat16", "int8", ... (docs/numerics.md).
 
     Returns:
         The model; `close` it, or use it in `with`.
@@ -59,7 +61,7 @@ def language_model(
         MissingError: A package is missing that reads the file.
     """
     opened = open_model(path, context, quantize, tokenizer)
-    model = compiled_rows(opened, threads)
+    model = compiled_rows(opened, threads, precision)
     return LanguageModel(opened, Decoder(model, memory=memory, rows=rows), model)
 
 

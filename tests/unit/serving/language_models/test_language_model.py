@@ -343,3 +343,26 @@ def test_configs_may_hold_nulls(tmp_path: Path) -> None:
     assert json.loads((path / "config.json").read_text("utf-8"))["head_dim"] is None
     with ad.language_model(path, threads=1) as model:
         assert model.generate("a", 2).read() is not None
+
+
+def test_products_have_the_precision_that_is_given(folder: Path, lm: LanguageModel) -> None:
+    """Of 8 bits: near to float32, and a sequence has the tokens that it has alone."""
+    tokens = [5, 9, 12, 7]
+    with ad.language_model(folder, threads=1, precision="int8") as narrow:
+        found, plain = logits_of(narrow, tokens), logits_of(lm, tokens)
+        error = abs(found - plain).max() / abs(plain).max()
+        assert 1e-5 < error < 0.2
+        alone = {text: "".join(narrow.generate(text, max_tokens=6)) for text in PROMPTS}
+        together: dict[str, str] = {}
+
+        def answer(text: str) -> None:
+            together[text] = "".join(narrow.generate(text, max_tokens=6))
+
+        threads = [threading.Thread(target=answer, args=[text]) for text in PROMPTS]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert together == alone
+    with pytest.raises(OptionError, match="precision is 'int9'"):
+        ad.language_model(folder, precision="int9")

@@ -76,6 +76,13 @@ def open_source(source: Any, dims: Any = None, dynamic_shapes: Any = None) -> Op
     return open_program(program, name, None, dynamic_shapes)
 
 
+def torch_precision() -> str | None:
+    """The precision that torch is set to: with autocast to bfloat16, or products of "medium"."""
+    cast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.bfloat16
+    medium = torch.get_float32_matmul_precision() == "medium"
+    return "bfloat16" if cast or medium else None
+
+
 def _name_of(source: Any) -> str:
     if isinstance(source, (str, os.PathLike)):
         return os.path.basename(os.fspath(source))
