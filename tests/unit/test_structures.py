@@ -12,11 +12,12 @@ import numpy
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnx.external_data_helper import convert_model_to_external_data
 
 import anydim as ad
 from anydim.base import settings
 from anydim.base.cache import DiskCache
-from anydim.compiler.frontends.onnx.file.structure import read_weight, structure_of
+from anydim.compiler.frontends.onnx.file.structure import StoredWeight, read_weight, structure_of
 from anydim.deploy.exchange import rename_source
 
 FLOAT = TensorProto.FLOAT
@@ -207,6 +208,21 @@ def test_other_weights_take_the_program_in_the_bits_of_their_own(
     assert results(ad.compile(first)) == results(fresh(first, tmp_path))
 
 
+@pytest.mark.parametrize("network", [product, normalised, embedded])
+def test_weights_rounded_to_bfloat16(
+    network: Callable[[numpy.random.Generator], onnx.ModelProto], tmp_path: Path
+) -> None:
+    found = []
+    for seed in range(3):
+        path = saved(network(numpy.random.default_rng(seed)), tmp_path / f"{seed}.onnx")
+        model = ad.compile(path, precision="bfloat16")
+        found.append(how(model))
+        with settings.override(keep_programs=False):
+            own = ad.compile(path, precision="bfloat16")
+        assert results(model) == results(own)
+    assert found == ["compiled", "weights", "weights"]
+
+
 def test_a_program_with_other_weights_is_as_if_it_had_been_compiled(tmp_path: Path) -> None:
     """All texts name the file; queries that need the compiler are answered by its own weights."""
     one, two = numpy.random.default_rng(1), numpy.random.default_rng(2)
@@ -367,17 +383,83 @@ def test_options_and_settings_belong_to_the_structure(tmp_path: Path) -> None:
     assert how(ad.compile(two)) == "weights"
 
 
-def test_external_data_are_part_of_no_structure(tmp_path: Path) -> None:
-    paths = []
-    for seed in (0, 1):
+def beside(model: onnx.ModelProto, path: Path, location: str = "one.data", size: int = 0) -> Path:
+    """The model in a file, with external data in another one."""
+    path.parent.mkdir(exist_ok=True, parents=True)
+    onnx.save(model, path, save_as_external_data=True, location=location, size_threshold=size)
+    return path
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("size", [0, 1024])
+def test_weights_in_external_data(
+    network: Callable[[numpy.random.Generator], onnx.ModelProto], size: int, tmp_path: Path
+) -> None:
+    """Whatever the name of their file; constants of the structure may be in it, too."""
+    found = []
+    for seed in range(3):
+        model = network(numpy.random.default_rng(seed))
+        path = beside(model, tmp_path / f"{seed}" / "one.onnx", f"{seed}.data", size)
+        found.append(how(ad.compile(path)))
+        assert results(ad.compile(path)) == results(fresh(path, tmp_path))
+        assert how(ad.compile(path)) == "load"
+    assert found == ["compiled", "weights", "weights"]
+
+
+def test_external_data_that_are_no_weights_belong_to_the_structure(tmp_path: Path) -> None:
+    """Axes in external data."""
+    cases = ((1, 0, "compiled"), (-1, 1, "compiled"), (1, 2, "weights"), (-1, 3, "weights"))
+    for axis, seed, wanted in cases:
+        model = transposed(numpy.random.default_rng(seed))
+        (axes,) = (each for each in model.graph.initializer if each.name == "axes")
+        axes.CopyFrom(numpy_helper.from_array(numpy.array([axis]), "axes"))
+        path = beside(model, tmp_path / f"{seed}" / "one.onnx")
+        assert how(ad.compile(path)) == wanted
+        assert results(ad.compile(path)) == results(fresh(path, tmp_path))
+
+
+def test_external_data_of_nodes_are_part_of_no_structure(tmp_path: Path) -> None:
+    """The contents of a Constant in the same file of data as an initializer."""
+
+    def made(seed: int) -> Path:
+        random = numpy.random.default_rng(seed)
+        weights = _floats(random, w=(40, 33), c=(33,))
+        value = numpy_helper.from_array(weights.pop("c"), "c")
+        nodes = [
+            helper.make_node("Constant", [], ["c"], value=value),
+            helper.make_node("MatMul", ["x", "w"], ["h"]),
+            helper.make_node("Add", ["h", "c"], "y"),
+        ]
+        model = _model(nodes, ["n", 40], weights)
         path = tmp_path / f"{seed}" / "one.onnx"
         path.parent.mkdir()
-        model = product(numpy.random.default_rng(seed))
-        onnx.save(model, path, save_as_external_data=True, location="one.data", size_threshold=1024)
-        paths.append(path)
+        convert_model_to_external_data(model, True, "one.data", 0, convert_attribute=True)
+        onnx.save(model, path)
+        return path
+
+    paths = made(0), made(1)
     assert [how(ad.compile(path)) for path in paths] == ["compiled", "compiled"]
     for path in paths:
         assert results(ad.compile(path)) == results(fresh(path, tmp_path))
+
+
+@pytest.mark.parametrize("damage", ["shorter", "gone", "link"])
+def test_wrong_external_data_are_refused(damage: str, tmp_path: Path) -> None:
+    """A file of the structure whose data cannot be read gets the error of its own compilation."""
+    ad.compile(beside(product(numpy.random.default_rng(0)), tmp_path / "0" / "one.onnx"))
+    path = beside(product(numpy.random.default_rng(1)), tmp_path / "1" / "one.onnx")
+    data = path.with_name("one.data")
+    if damage == "shorter":
+        data.write_bytes(data.read_bytes()[:-1])
+    else:
+        data.unlink()
+        if damage == "link":
+            data.symlink_to(tmp_path / "0" / "one.data")
+    with pytest.raises(ad.ModelError) as own:
+        fresh(path, tmp_path)
+    with pytest.raises(ad.ModelError) as found:
+        ad.compile(path)
+    assert str(found.value) == str(own.value)
 
 
 # ---- files of the cache ------------------------------------------------------------------------
@@ -431,7 +513,13 @@ def test_structure_of_a_file() -> None:
     assert found[0].digest == found[1].digest
     assert [each.name for each in found[0].weights.values()] == ["w", "b"]
     for tensor, each in zip(models[1].graph.initializer, found[1].weights.values()):
-        assert numpy.array_equal(read_weight(data[1], each), numpy_helper.to_array(tensor))
+        assert numpy.array_equal(
+            read_weight(_content(data[1], each), each), numpy_helper.to_array(tensor)
+        )
+
+
+def _content(data: memoryview, stored: StoredWeight) -> memoryview:
+    return data[stored.span.start : stored.span.stop]
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff" * 40, b"def f(x) -> (y) {}", b"\x3a\x80\x01\x2a"])

@@ -178,8 +178,11 @@ class Entry:
         """
         with suppress(UserError, OSError):
             key = self._store(save, _facts_as_json(facts), files, bytes)
-            if key and record and [*files] == ([] if self._path is None else [self._path]):
-                self._open_structure().keep(key, record)
+            if key and record:
+                with reads_noted() as read:
+                    structure = self._open_structure()
+                if {*read} == {*files}:  # it read no other files, such as definitions
+                    structure.keep(key, record)
             return bool(key)
         return False
 
@@ -196,7 +199,7 @@ class Entry:
 
     def _open_structure(self) -> Source:
         found: Source = import_module("anydim.api.structures").Source(
-            self._path, self._data, self._structure
+            self._path, self._data, self._structure, self._follows
         )
         return found
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,25 +28,40 @@ from anydim.deploy.container import Container
 from anydim.deploy.exchange import RECORD, SOURCE, rename_source, write_exchanged
 
 if TYPE_CHECKING:
-    from anydim.compiler.frontends.onnx.file.structure import Structure
+    from anydim.compiler.frontends.onnx.file.structure import StoredWeight, Structure
 
 _MOST = 8  # programs of a structure
 
 
 class Source:
-    """A source with the contents `data`; `request` is the key of all else but its path."""
+    """A source with the contents `data`; `request` is the key of all else but its path.
 
-    def __init__(self, path: str | None, data: bytes | memoryview | None, request: str) -> None:
-        """Raises OSError."""
+    `follows`: links of its external data may lead anywhere.
+    """
+
+    def __init__(
+        self, path: str | None, data: bytes | memoryview | None, request: str, follows: bool = False
+    ) -> None:  # fmt: skip
+        """Raises OSError, or ModelError for invalid external data."""
         self.name = name_of(path)
-        self._data = _contents(path) if path is not None else memoryview(data or b"").cast("B")
+        data = _contents(path) if path is not None else memoryview(data or b"").cast("B")
         self._file = import_module("anydim.compiler.frontends.onnx.file.structure")
-        self._found: Structure | None = self._file.structure_of(self._data)
-        self._key = (
-            ""
-            if self._found is None
-            else key_of("structure 1", request, str(path is None), self._found.digest)
-        )
+        self._found: Structure | None = self._file.structure_of(data)
+        self._files = {"": data}  # by the location of external data
+        self._key = ""
+        if self._found is None:
+            return
+        every = [*self._found.weights.values(), *self._found.others]
+        places = dict.fromkeys(each.place for each in every if each.place)
+        if places and path is None:
+            self._found = None
+            return
+        if places:
+            self._files |= _external(path or "", places, follows)
+        others = (sha256(self._bytes(each)).hexdigest() for each in self._found.others)
+        self._key = key_of(
+            "structure 2", request, str(path is None), self._found.digest, *others
+        )  # fmt: skip
 
     def keep(self, program: str, record: bytes) -> None:
         """Note that a program, by its key, was compiled from this source."""
@@ -82,13 +97,32 @@ class Source:
     def _digest(self, number: int) -> str:
         """The digest of a weight."""
         assert self._found is not None
-        span = self._found.weights[number].span
-        digest: str = sha256(self._data[span.start : span.stop]).hexdigest()
+        digest: str = sha256(self._bytes(self._found.weights[number])).hexdigest()
         return digest
 
     def _weight(self, number: int) -> Any:
         assert self._found is not None
-        return self._file.read_weight(self._data, self._found.weights[number])
+        stored = self._found.weights[number]
+        return self._file.read_weight(self._bytes(stored), stored)
+
+    def _bytes(self, stored: StoredWeight) -> memoryview:
+        """The content of a tensor. Raises OSError if it is beyond the end of its file."""
+        data = self._files[stored.place][stored.span.start : stored.span.stop]
+        if len(data) != len(stored.span):
+            raise OSError(f"external data at {stored.place!r} are too short")
+        return data
+
+
+def _external(path: str, places: Iterable[str], follows: bool) -> dict[str, memoryview]:
+    """The bytes of files of external data by location. Raises ModelError, OSError."""
+    data = import_module("anydim.compiler.frontends.onnx.file.data_folder")
+    folder, where = data.DataFolder(path, follows), name_of(path)
+    found: dict[str, memoryview] = {}
+    for place in places:
+        data.check_location(place, where)
+        with folder.open(place, where) as file:
+            found[place] = map_bytes(file)
+    return found
 
 
 @dataclass(frozen=True)
@@ -127,4 +161,11 @@ def _contents(path: str) -> memoryview:
     """The bytes of a file, mapped as long as they are used."""
     with open_regular(path) as file:
         note_read(path, os.fstat(file.fileno()))
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        return map_bytes(file)
+
+
+def map_bytes(file: Any) -> memoryview:
+    """The bytes of an open file, mapped as long as they are used. Raises OSError."""
+    if not os.fstat(file.fileno()).st_size:
+        return memoryview(b"")
+    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

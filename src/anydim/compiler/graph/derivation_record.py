@@ -26,6 +26,7 @@ from anydim.base.dtypes import DTYPES, from_numpy
 from anydim.base.records import fields_of
 from anydim.compiler.graph.derivations import (
     FACTS,
+    Converted,
     Evaluated,
     LastAxis,
     Scaled,
@@ -104,6 +105,8 @@ class _Writer:
             return ["scale", inputs, list(step.shape)]
         if isinstance(step, LastAxis):
             return ["axis", inputs, step.axis]
+        if isinstance(step, Converted):
+            return ["convert", inputs, step.dtype.name]
         text = print_group(_rename_tensors(step.group))
         number = self.texts.setdefault(text, len(self.texts))
         return ["evaluate", inputs, number, step.dtype.name, step.long, step.output]
@@ -210,6 +213,8 @@ class _Derived:
             return Scaled(tuple(*rest))
         if kind == "axis":
             return LastAxis(*rest)
+        if kind == "convert":
+            return Converted(DTYPES[rest[0]])
         number, dtype, long, output = rest
         return Evaluated(self._group(number), DTYPES[dtype], long, output)
 

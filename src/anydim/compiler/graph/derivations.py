@@ -1,7 +1,7 @@
 """How constants of a program are derived from the weights of its source.
 
     Weight        an initializer of the source
-    Derivation    a step applied to constants: a group evaluated, a scaling, a moved axis
+    Derivation    a step applied to constants: a group evaluated, a scaling, a moved axis, rounding
 
 A program is compiled for a *structure*: the source without the contents of its weights. Passes that
 derive a constant from others use a step, which can be repeated on the weights of another source of
@@ -84,7 +84,19 @@ class LastAxis:
         return numpy.moveaxis(arrays[0], self.axis, -1)
 
 
-Step: TypeAlias = "Evaluated | Scaled | LastAxis"
+@dataclass(frozen=True)
+class Converted:
+    """The elements in another type, rounded."""
+
+    dtype: DType
+
+    def run(self, *arrays: numpy.ndarray) -> numpy.ndarray:
+        """The array."""
+        found: numpy.ndarray = convert_array(arrays[0], self.dtype.numpy)
+        return found
+
+
+Step: TypeAlias = "Evaluated | Scaled | LastAxis | Converted"
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 
-from anydim.base.dtypes import bfloat16, convert_array, float32
+from anydim.base.dtypes import bfloat16, float32
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
+from anydim.compiler.graph.derivations import Converted
 from anydim.compiler.graph.nodes import Constant, Graph
 from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.kernels.launch import Machine
@@ -156,8 +157,7 @@ class Rounding:
         if name not in self._narrow:
             narrow = self._narrow[name] = unique_name(f"{name}/bfloat16", self.types)
             self.types[narrow] = TensorType(bfloat16, self.types[name].shape)
-            array = convert_array(self.constants[name].array, bfloat16.numpy)
-            self.constants[narrow] = Constant(array)
+            self.constants[narrow] = Constant.derive(Converted(bfloat16), self.constants[name])
         return self._narrow[name]
 
 

@@ -64,7 +64,9 @@ class OnnxFrontend(Frontend):
         return _opened(source, external_data)
 
     def weights(self, source: Any) -> Sequence[Weight]:
-        return [*source.tracked.values()] if hasattr(source, "tracked") else ()
+        if not hasattr(source, "tracked") or _reads_external_nodes(source):
+            return ()
+        return [*source.tracked.values()]
 
     def delegate(self, source: Any, dims: Mapping[str, Dim], why: str) -> Graph | None:
         importer = import_module("anydim.compiler.frontends.onnx.importer")
@@ -91,6 +93,15 @@ class OnnxFrontend(Frontend):
         if hasattr(source, "ByteSize") and hasattr(source, "graph"):
             return ModelFile(source) if source.ByteSize() <= LARGEST_KEPT else None
         return None
+
+
+def _reads_external_nodes(opened: Opened) -> bool:
+    """Whether external data are read by nodes, whose contents no structure has."""
+    if opened.folder is None or not opened.folder.has_data:
+        return False
+    tensors = import_module("anydim.compiler.frontends.onnx.file.tensors")
+    found: bool = tensors.has_external_nodes(opened.proto)
+    return found
 
 
 def _opened(source: Any, external_data: str | None = None) -> Opened:

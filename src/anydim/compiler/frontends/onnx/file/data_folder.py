@@ -43,6 +43,11 @@ class DataFolder:
         """Note the model, whose opened file has these stat data."""
         self._note(self._name, found)
 
+    @property
+    def has_data(self) -> bool:
+        """Whether external data were read."""
+        return bool(self._places)
+
     def open(self, location: str, where: str) -> BinaryIO:
         """Open the file of external data at a location; ModelError if there is none, or if it is
         outside of the folders. `check_location` has accepted the location."""

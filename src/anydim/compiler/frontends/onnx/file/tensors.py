@@ -249,6 +249,23 @@ def is_external(proto: Any) -> bool:
     return proto.data_location == 1 or bool(proto.external_data)
 
 
+def has_external_nodes(proto: Any) -> bool:
+    """Whether tensors besides the initializers of the model are in another file."""
+    inside = [tensor for graph in [*_graphs(proto.graph)][1:] for tensor in graph.initializer]
+    nodes = [node for graph in _graphs(proto.graph) for node in graph.node]
+    nodes += [node for function in proto.functions for node in function.node]
+    held = (each for node in nodes for each in node.attribute)
+    return any(map(is_external, inside)) or any(
+        is_external(tensor) for each in held for tensor in _tensors(each)
+    )
+
+
+def _tensors(attribute: Any) -> Iterator[Any]:
+    yield from (attribute.t, *attribute.tensors)
+    for sparse in (attribute.sparse_tensor, *attribute.sparse_tensors):
+        yield from (sparse.values, sparse.indices)
+
+
 def _external(
     proto: Any, folder: DataFolder | None, where: str, dtype: DType, count: int
 ) -> numpy.ndarray:
