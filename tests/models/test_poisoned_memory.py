@@ -56,7 +56,7 @@ def poisoned(
     for spec in segment.signature.outputs:
         shape = [size.evaluate(sizes) for size in spec.shape]
         arrays[spec.name] = np.zeros(shape, np.float32)
-    arrays |= model.executable._constants
+    arrays |= model.executable.held.arrays
     (entries,) = model.executable.entries.values()
     room = np.full(segment.total_bytes.evaluate(sizes) + 64, POISON, np.uint8)
     arena = room[-room.ctypes.data % 64 :]

@@ -468,7 +468,7 @@ def test_a_compiled_model_is_that_of_its_file(path: Path) -> None:
     assert compilations() <= before  # without a collection
     assert not was_loaded(model) and model.report.compiled + model.report.cached > 0
     (program,) = Path(settings.cache_dir, "programs").glob("??/*")
-    constants = list(model.executable._constants.values())
+    constants = list(model.executable.held.arrays.values())
     assert constants and all(not array.flags.owndata for array in constants)
     ranges = mapped(program)
     assert all(any(r.start <= a.ctypes.data < r.stop for r in ranges) for a in constants)

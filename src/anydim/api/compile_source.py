@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -86,6 +86,7 @@ def build_model(request: Request) -> tuple[Model, Facts | None]:
     )  # fmt: skip
     facts = Facts(expected, bool(made.program.host_sites), tuple(findings(made.program)))
     apply_request(request, model, facts)
+    model._other, model._record = partial(other_source, request), lambda: made.derivations
     model._varied = serving
     return model, facts if serving is None else None
 
@@ -163,6 +164,13 @@ def _delegate_whole(source: Any, dims: Mapping[str, Dim], error: InternalError) 
 def origin_of(request: Request) -> Origin:
     """The source for oracles: an ONNX model, or a definition with its attributes."""
     return frontend_of(request.source).origin(request.source)
+
+
+def other_source(
+    request: Request, change: Callable[[Request], Request]
+) -> tuple[Callable[[], Compiled], Callable[[], Origin]]:
+    """What compiles a request whose source is changed, and the origin of that source."""
+    return lambda: compile_program(change(request)), lambda: origin_of(change(request))
 
 
 def graph_of(request: Request, model: Model) -> tuple[Graph, Any] | None:

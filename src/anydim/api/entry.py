@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from anydim.compiler.passes.options import KernelOptions
     from anydim.compiler.pipeline import Compiled
     from anydim.compiler.variants.strategies import Strategy
+    from anydim.deploy.container import Container
     from anydim.runtime.devices.device import Device
     from anydim.runtime.devices.engines.engine import Engine
     from anydim.runtime.program.limits import MemoryLimit
@@ -304,12 +305,20 @@ def _load_model(entry: Entry, request: Request, made: CompileReport | None = Non
         kept=None if found.variants() else found.container,  # with generic kernels only
     )  # fmt: skip
     apply_request(request, model, facts)
+    model._other = lambda change: _compiler().other_source(request, change)
+    model._record = partial(_record_in, found.container)
     model._made = _compile_again(request)
     if made is None:
         log.info("%s: loaded its program from the cache; %.3f s", model.name, seconds)
         request.advance("done", 1, 1)
     _log_findings(model.name, facts)
     return model
+
+
+def _record_in(container: Container) -> bytes:
+    """The record of how the constants of a stored program are derived, if it has one."""
+    name = import_module("anydim.deploy.exchange").RECORD
+    return bytes(container.verify_member(name)) if name in container.parts else b""
 
 
 def _exchange_weights(entry: Entry, request: Request) -> Model | None:

@@ -6,10 +6,12 @@ answer: stages, code for other targets, the reference of `check`.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anydim.base import settings
@@ -27,6 +29,8 @@ from anydim.runtime.threads import known_threads
 from anydim.sizes import LARGEST, Size, as_size
 
 if TYPE_CHECKING:  # not needed to load a program
+    import numpy
+
     from anydim.compiler.checking.oracle import Oracle
     from anydim.compiler.checking.report import CheckReport
     from anydim.compiler.checking.run import Progress
@@ -69,10 +73,54 @@ class Model(Fitted, CallableProgram):
         self._report = report
         self._made_by = target
         self._kept = kept
+        self._exchanged: Mapping[str, numpy.ndarray] = {}  # constants that are not those of `kept`
+        # what compiles its request with another source, and the origin of that
+        self._other: Callable[[Callable[[Any], Any]], tuple[Callable[[], Any], ...]]
+        self._record: Callable[[], bytes] = lambda: b""
 
     @cached_property
     def _compiled(self) -> Compiled:
         return self._compile()
+
+    def load_weights(self, source: Any) -> None:
+        """Replace the weights by those of another source of the same structure, without compiling.
+
+        Results have the bits of a compilation of that source. Calls in progress end with the old
+        weights, later ones use the new ones; an error leaves the model as it was.
+
+            model.load_weights("finetuned.onnx")
+            model.load_weights({"fc.weight": w, "fc.bias": b})
+
+        Args:
+            source: The path of an ONNX file that differs from the compiled one in the contents of
+                weights alone, its bytes, or an `onnx.ModelProto`. Or arrays by the names of all
+                initializers, or of named constants of a Builder, with their dtypes and shapes.
+                Those whose contents the compiler decided by may be left out, and are kept.
+
+        Raises:
+            ModelError: The file is invalid, or has another structure.
+            OptionError: A name, dtype or shape is wrong; or the model has no such weights, or parts
+                on devices.
+        """
+        import_module("anydim.api.loaded_weights").load_weights(self, source)
+
+    def _derivations(self) -> dict[str, Any] | None:
+        """The parsed record of its constants, if it has one (`deploy/exchange.py`)."""
+        record = self._record()
+        return json.loads(record) if record else None
+
+    def _take_weights(self, arrays: Mapping[str, numpy.ndarray], given: Any) -> None:
+        """Take over other constants; `given` are the weights that they come from."""
+        changes = {
+            "_compile": lambda: self._other(given.request)[0](),
+            "_origin": lambda: self._other(given.request)[1](),
+            "_exchanged": arrays,
+        }
+        for each in (self, *((self._inner,) if self.adapter is not None else ())):
+            each.__dict__.pop("_compiled", None)
+            each.__dict__.update(changes)
+            if each._made is not None:
+                each._made = partial(_again, each._made, given.source)
 
     def _compiled_by_call(self, name: str, inputs: tuple[str, ...], serving: Serving) -> None:
         """Let `serving` make the program of each call; queries refer to that of the first."""
@@ -136,11 +184,17 @@ class Model(Fitted, CallableProgram):
     ) -> None:  # fmt: skip
         """Save for these targets; `facts` go into the manifest. Raises the same as `save`."""
         from anydim.deploy.archive import copy
+        from anydim.deploy.exchange import write_exchanged
 
         tell = tell or _quiet
         if self._kept is not None and set(names) == {_HERE} and not self.kept_bodies():
             with suppress(ArtefactError):  # damaged meanwhile: write it anew
-                copy(self._kept, path, _OF_CACHE, facts, members)
+                if self._exchanged:
+                    write_exchanged(
+                        self._kept, path, self._exchanged, ("", ""), facts or {}, members
+                    )
+                else:
+                    copy(self._kept, path, _OF_CACHE, facts, members)
                 tell(_HERE, 1, 1)
                 return
         with collector_paused():
@@ -331,6 +385,13 @@ class Model(Fitted, CallableProgram):
     def index_ranges(self) -> Ranges:
         """Valid range `(0, last)` of each index input; `last` may depend on the dims."""
         return super().index_ranges if self._indices is None else self._indices()
+
+
+def _again(make: Callable[[], Model], source: Any) -> Model:
+    """A model made again, with the weights that were loaded into it."""
+    model = make()
+    model.load_weights(source)
+    return model
 
 
 def _quiet(stage: str, done: int, total: int) -> None:

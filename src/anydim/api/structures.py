@@ -1,8 +1,8 @@
 """Programs by structure: a program for other weights is made from a stored one.
 
-    structures/XX/KEY    the programs of a structure: their keys, and the digests of the weights
-                         that belong to the structure; KEY is the digest of the source without the
-                         contents of weights, and of all that a program depends on besides it
+    structures/XX/KEY    the keys of the programs of a structure; KEY is the digest of the source
+                         without the contents of weights, and of all that a program depends on
+                         besides it
 
 A program has the record of how its constants are derived from weights (`RECORD`). They are derived
 again from those of the source; code and records are copied. `compiler/graph/derivations.py` says
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -51,27 +51,45 @@ class Source:
         self._key = ""
         if self._found is None:
             return
-        every = [*self._found.weights.values(), *self._found.others]
+        every = [*self._found.weights.values(), *self._found.others.values()]
         places = dict.fromkeys(each.place for each in every if each.place)
         if places and path is None:
             self._found = None
             return
         if places:
             self._files |= _external(path or "", places, follows)
-        others = (sha256(self._bytes(each)).hexdigest() for each in self._found.others)
+        others = (sha256(self._bytes(each)).hexdigest() for each in self._found.others.values())
         self._key = key_of(
-            "structure 2", request, str(path is None), self._found.digest, *others
+            "structure 3", request, str(path is None), self._found.digest, *others
         )  # fmt: skip
+
+    @property
+    def structure(self) -> str:
+        """The digest of the source without the contents of weights, '' if it has none."""
+        return "" if self._found is None else self._found.digest
+
+    def difference(self, record: Mapping[str, Any]) -> str:
+        """What differs from a program's record, in words; the structures are not equal."""
+        if self._found is None:
+            return "it is no ONNX model with weights"
+        mine = {each.name: each for each in self._found.weights.values()}
+        rows = {name: (dtype, shape) for _, name, dtype, shape, _ in record["weights"]}
+        for name, each in mine.items():
+            found = each.dtype.name, [*each.shape]
+            if name not in rows:
+                return f"initializer '{name}' is new"
+            if found != rows[name]:
+                dtype, shape = rows[name]
+                return f"'{name}' is {each.dtype}{found[1]}, and was {dtype}{shape}"
+        return "nodes, or contents that are no weights, differ"
 
     def keep(self, program: str, record: bytes) -> None:
         """Note that a program, by its key, was compiled from this source."""
         cache = disk_cache("structures")
         if cache is None or self._found is None:
             return
-        read = (number for number in json.loads(record)["read"] if number in self._found.weights)
-        row = [program, {str(number): self._digest(number) for number in read}]
-        others = [each for each in _rows(cache, self._key) if each[0] != program]
-        cache.put(self._key, json.dumps([row, *others][:_MOST]).encode())
+        others = [each for each in _programs(cache, self._key) if each != program]
+        cache.put(self._key, json.dumps([program, *others][:_MOST]).encode())
 
     def exchange_weights(self, programs: DiskCache) -> Iterator[Exchanged]:
         """The stored programs of this structure with the constants of this source.
@@ -81,26 +99,29 @@ class Source:
         cache, found = disk_cache("structures"), self._found
         if cache is None or found is None:
             return
-        again = None
-        for program, digests in _rows(cache, self._key):
+        for program in _programs(cache, self._key):
             path = programs.path(program)
-            read = {int(number): digest for number, digest in digests.items()}
-            if not is_there(path) or any(self._digest(n) != digest for n, digest in read.items()):
+            if not is_there(path):
                 continue
-            again = again or import_module("anydim.compiler.graph.derivation_record").derive_again
             container = Container(path)
             record = bytes(container.verify_member(RECORD))
-            arrays = again(record, self._weight)
+            whole = json.loads(record)
+            arrays = None if self.differing(whole) else derive_again(whole, self.weight)
             if arrays is not None:
                 yield Exchanged(container, record, arrays, self.name)
 
-    def _digest(self, number: int) -> str:
-        """The digest of a weight."""
+    def differing(self, record: Mapping[str, Any]) -> str:
+        """The name of a weight that differs and that decisions of a program depend on, or ''."""
         assert self._found is not None
-        digest: str = sha256(self._bytes(self._found.weights[number])).hexdigest()
-        return digest
+        held = {**self._found.weights, **self._found.others}
+        for number, name, _, _, digest in record["weights"]:
+            if digest and number in held:
+                if sha256(self._bytes(held[number])).hexdigest() != digest:
+                    return str(name)
+        return ""
 
-    def _weight(self, number: int) -> Any:
+    def weight(self, number: int) -> Any:
+        """The array of a weight."""
         assert self._found is not None
         stored = self._found.weights[number]
         return self._file.read_weight(self._bytes(stored), stored)
@@ -152,7 +173,14 @@ def name_of(path: str | None) -> str:
     return "the model" if path is None else os.path.basename(path)
 
 
-def _rows(cache: DiskCache, key: str) -> list[Any]:
+def derive_again(record: Mapping[str, Any], weight: Callable[[int], Any]) -> Any:
+    """The constants of a program by name, as of `compiler/graph/derivation_record.py`."""
+    made = import_module("anydim.compiler.graph.derivation_record")
+    return made.derive_again(record, weight)
+
+
+def _programs(cache: DiskCache, key: str) -> list[str]:
+    """The keys of the programs of a structure."""
     found = cache.get(key)
     return [] if found is None else json.loads(found)  # verified by its digest
 

@@ -315,8 +315,8 @@ def run_pipeline(
             limit.check(lowered.made.program)
         others = (background, on.devices, taken)
         built = work.timed("native", lambda: build(lowered.made, code, *others))
-    weights = frontend_of(source).weights(source)
-    derivations = write_record(store.derivations(), weights) if weights else b""
+    weights, structure = frontend_of(source).weights(source, plain)
+    derivations = write_record(store.derivations(), weights, structure) if weights else b""
     forget_results()
     work.watch.print_times(work.seconds)
     report = work.report(lowered, built)

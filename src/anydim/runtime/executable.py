@@ -20,6 +20,7 @@ from anydim.runtime.delegated import DelegatedParts, NoDelegates
 from anydim.runtime.failures import Failure, Words, call_error
 from anydim.runtime.frames import IDLE, Callers, Frame, shelf_of, trim_system
 from anydim.runtime.interface import Interface
+from anydim.runtime.pages import ALIGNMENT
 from anydim.runtime.signature import Signature
 from anydim.runtime.threads import Pool, PoolCode
 from anydim.runtime.variant_tables import TAG
@@ -41,6 +42,25 @@ class Image:
     keep: object
 
 
+class Constants:
+    """Constants by name, and the tables of their addresses; a frame has those that it reads."""
+
+    def __init__(self, interface: Interface, arrays: Mapping[str, numpy.ndarray]) -> None:
+        self.arrays = {name: arrays[name] for name in interface.held}
+        self.of_devices = {
+            name: arrays[name] for each in interface.devices for name in each.held
+        }  # fmt: skip
+        self.tables = {
+            word: numpy.array([pointer(arrays[name]) for name in names], numpy.uint64)
+            for word, names in interface.tables
+        }
+
+    @property
+    def every(self) -> dict[str, numpy.ndarray]:
+        """All arrays by name."""
+        return {**self.arrays, **self.of_devices}
+
+
 Own = TypeVar("Own", bound=Frame)
 
 
@@ -53,6 +73,7 @@ class Executable(ABC, Generic[Own]):
     """
 
     direct: ClassVar[bool]  # whether results are written to the caller's arrays directly
+    held: Constants
 
     def __init__(
         self,
@@ -66,14 +87,10 @@ class Executable(ABC, Generic[Own]):
     ) -> None:
         self.devices = devices or {}
         self.handed: DelegatedParts = handed or NoDelegates()
-        self._arrays_of_devices = {
-            name: arrays[name] for each in interface.devices for name in each.held
-        }
         self.signature = signature
         self.interface = interface
         self.threads = threads
         self._image = image
-        self._constants = {name: arrays[name] for name in interface.held}
         worker, stop = (self._function(role) for role in ("worker", "stop"))
         self._pool_code = PoolCode(worker, stop, image.keep)
         self._pool: Pool | None = None
@@ -87,10 +104,7 @@ class Executable(ABC, Generic[Own]):
             word: numpy.array([image.address(name) for name in names], numpy.uint64)
             for word, names in interface.entries
         }
-        self._tables = {
-            word: numpy.array([pointer(arrays[name]) for name in names], numpy.uint64)
-            for word, names in interface.tables
-        }
+        self.held = self._hold(arrays)
         self.most_bytes = UNLIMITED  # limit of memory per call
         self.refusal: Callable[[Mapping[str, int]], Exception] | None = None
         self.timeout: float | None = None  # time limit of a call
@@ -148,7 +162,8 @@ class Executable(ABC, Generic[Own]):
             guard()
         noted = self.noted
         start = perf_counter() if noted is not None else 0.0
-        frame = self._frames.take()
+        frames = self._frames  # other constants have other frames
+        frame = frames.take()
         frame.since = self._epoch
         wrap: Wrap | None = None
         try:
@@ -163,7 +178,7 @@ class Executable(ABC, Generic[Own]):
                 outputs = self._execute_retrying(frame, arrays, shapes, into or {})
         finally:
             frame.since = IDLE
-            self._frames.give(frame)
+            frames.give(frame)
         if noted is not None:
             noted(shapes, perf_counter() - start)
         self.until_served -= 1
@@ -185,6 +200,23 @@ class Executable(ABC, Generic[Own]):
         self.trim()
         return self._execute(frame, arrays, shapes, into)
 
+    def _hold(self, arrays: Mapping[str, numpy.ndarray]) -> Constants:
+        return Constants(self.interface, arrays)
+
+    def exchange_constants(self, arrays: Mapping[str, numpy.ndarray]) -> None:
+        """Let later calls read other constants, of these names, and the same dtypes and shapes.
+
+        Calls in progress end with the constants that they began with. Raises ValueError, without
+        any effect, if a constant does not fit.
+        """
+        known = self.held.every
+        for name, array in arrays.items():
+            old = known[name]
+            if (array.dtype, array.shape) != (old.dtype, old.shape) or pointer(array) % ALIGNMENT:
+                raise ValueError(f"constant '{name}' is {array.dtype} {list(array.shape)}")
+        self.held = self._hold({**known, **arrays})
+        self._frames = self._frames.renew()
+
     def twin(self, devices: Mapping[str, Hosted] | None = None) -> Executable[Own]:
         """Return an executable with the same code and constants and its own table of code and
         memory.
@@ -192,9 +224,8 @@ class Executable(ABC, Generic[Own]):
         Limits and set sizes are copied; all launches use the generic kernels. `devices` replaces
         the access to the same devices.
         """
-        arrays = {**self._constants, **self._arrays_of_devices}
         made = type(self)(
-            self.signature, self.interface, self._image, arrays, self.threads,
+            self.signature, self.interface, self._image, self.held.every, self.threads,
             devices or self.devices, self.handed,
         )  # fmt: skip
         made.most_bytes, made.refusal, made.timeout = self.most_bytes, self.refusal, self.timeout
@@ -258,7 +289,7 @@ class Executable(ABC, Generic[Own]):
     @property
     def constant_bytes(self) -> int:
         """Bytes of the host weights, as kernels read them."""
-        return sum(array.nbytes for array in self._constants.values())
+        return sum(array.nbytes for array in self.held.arrays.values())
 
     def trim(self) -> int:
         """Free the memory cached for calls; return the number of bytes."""

@@ -17,6 +17,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
+from copy import copy
 from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -87,6 +88,13 @@ class Shelf(Generic[Item]):
         if item.bytes > self._keep:
             item.keep(self._keep)
         self._free.append(item)
+
+    def renew(self) -> Shelf[Item]:
+        """An empty pool under the same limit; frames in use return to this one."""
+        made = copy(self)
+        made._free = []
+        made._calls = made._most = made._idle = made._keep = 0
+        return made
 
     def free(self) -> list[Item]:
         """A snapshot of the idle frames."""

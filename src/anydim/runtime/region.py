@@ -261,12 +261,13 @@ class RegionExecutable(Executable["_Frame"]):
 
     def _frame(self) -> _Frame:
         interface = self.interface
-        words = {word: pointer(self._constants[name]) for word, name in interface.constants}
-        words |= {word: pointer(table) for word, table in (self._tables | self.entries).items()}
+        held = self.held
+        words = {word: pointer(held.arrays[name]) for word, name in interface.constants}
+        words |= {word: pointer(table) for word, table in (held.tables | self.entries).items()}
         words |= dict(interface.numbers) | dict(self.handed.functions())
         for filled, _ in self._on_devices:
             words |= filled
-        keep = (self._image, self.devices, self._on_devices, self.handed)
+        keep = (self._image, self.devices, self._on_devices, self.handed, held)
         trims = [(0, self._trim), *((at, self._trim_device) for at in self._homes)]
         frame = _Frame(interface.words, words, trims, keep)
         if self._slots:
@@ -278,7 +279,7 @@ class RegionExecutable(Executable["_Frame"]):
     def _words_of_device(self, uses: OnDevice) -> tuple[dict[int, int], list[numpy.ndarray]]:
         """Return the slot values of a device in a call's memory, and the tables that they refer
         to."""
-        device, arrays = self.devices[uses.name], self._arrays_of_devices
+        device, arrays = self.devices[uses.name], self.held.of_devices
         address = device.upload({name: arrays[name] for name in uses.held})
         words = {uses.home + word: value for word, value in device.words.items()}
         words |= {word: address[name] for word, name in uses.constants}

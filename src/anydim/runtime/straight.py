@@ -23,7 +23,7 @@ from anydim.runtime import context, stopping
 from anydim.runtime.arena import Arena
 from anydim.runtime.bound_sizes import UNBOUND, BoundSizes, Key, key_axes, key_of
 from anydim.runtime.device_calls import Hosted
-from anydim.runtime.executable import UNLIMITED, WORD, Executable, wrong_shape
+from anydim.runtime.executable import UNLIMITED, WORD, Constants, Executable, wrong_shape
 from anydim.runtime.failures import no_memory
 from anydim.runtime.frames import IDLE
 from anydim.runtime.invoke import POSSIBLE, Invoke, NewResults, Table
@@ -59,6 +59,13 @@ class _Setup:
     dims: tuple[int, ...]
 
 
+class _Held(Constants):
+    """Constants, the addresses of their table and of the table of code, and values of sizes."""
+
+    addresses: tuple[int, ...]
+    size_values: SizeValues
+
+
 class _Frame(Arena):
     """The memory of a call in progress: an arena, and a block of slots at `words`.
 
@@ -67,8 +74,9 @@ class _Frame(Arena):
     calls have them.
     """
 
-    def __init__(self, words: int, stops: bool, setups: bool) -> None:
+    def __init__(self, words: int, stops: bool, setups: bool, held: _Held) -> None:
         super().__init__()
+        self.held = held
         self.setups = setups  # whether blocks may be behind the arena
         self.block = (ctypes.c_int64 * words)()
         self.words = ctypes.addressof(self.block)
@@ -142,13 +150,12 @@ class StraightExecutable(Executable[_Frame]):
     """One segment, which checks its inputs and writes results to where they are wanted."""
 
     direct = True
+    held: _Held
 
     def __init__(self, *made: Any, **more: Any) -> None:
-        self.size_values = SizeValues(0, changed=self._count_blocks)
         super().__init__(*made, **more)
         interface, signature = self.interface, self.signature
         self._bind, self._run = (_CALL(self._function(role)) for role in ("bind", "run"))
-        self._addresses = pointers((self._tables[CONSTANTS], self.entries[CODE]))
         self._shapes = struct.Struct(f"{sum(spec.rank for spec in signature.inputs)}q")
         self._shapes_at = WORD * interface.shapes
         self._results = struct.Struct(f"{sum(spec.rank for spec in signature.outputs)}q")
@@ -167,8 +174,20 @@ class StraightExecutable(Executable[_Frame]):
             self.size_values.most_bytes = settings.size_values_mb << 20
         self._shared_bytes = interface.setups[0].block - 1 if self._setups else 0
 
+    def _hold(self, arrays: Mapping[str, numpy.ndarray]) -> _Held:
+        held, before = _Held(self.interface, arrays), getattr(self, "held", None)
+        held.addresses = tuple(pointers((held.tables[CONSTANTS], self.entries[CODE])))
+        most = 0 if before is None else before.size_values.most_bytes
+        held.size_values = SizeValues(most, changed=self._count_blocks)
+        return held
+
+    @property
+    def size_values(self) -> SizeValues:
+        """The cached values of sizes, which may depend on constants."""
+        return self.held.size_values
+
     def _frame(self) -> _Frame:
-        frame = _Frame(self.interface.words, self._stops, bool(self._setups))
+        frame = _Frame(self.interface.words, self._stops, bool(self._setups), self.held)
         if self._slots:
             functions = map(self._function, ("invoke", "run"))
             frame.table = Table(self.signature, frame.words, self._slots, *functions)
@@ -270,7 +289,7 @@ class StraightExecutable(Executable[_Frame]):
         outputs = self._allocate(frame, into)
         frame.arena = frame.address
         self._call.pack_into(
-            frame.block, WORD * ARENA, frame.arena, 0, *self._addresses, *pointers(arrays),
+            frame.block, WORD * ARENA, frame.arena, 0, *frame.held.addresses, *pointers(arrays),
             *pointers(outputs.values()),
         )  # fmt: skip
         failed = self._run_shared(frame, self._run, frame.words)
@@ -378,11 +397,11 @@ class StraightExecutable(Executable[_Frame]):
         if self._limited:
             own = tuple([each.key for each in bound.blocks])
             most = self.most_bytes - frame.block[ARENA_BYTES] - bound.held
-            self.size_values.make_room(most, own)
+            frame.held.size_values.make_room(most, own)
             self._forget(True)
 
     def _find_blocks(self, frame: _Frame, bound: BoundSizes) -> None:
-        block, values = frame.block, self.size_values
+        block, values = frame.block, frame.held.size_values
         bound.blocks = blocks = []
         for setup in self._setups:
             first = setup.first
@@ -406,7 +425,7 @@ class StraightExecutable(Executable[_Frame]):
         """Cache the blocks that a run has filled."""
         filled = [pair for pair in frame.unfilled if not frame.block[pair[0].first + EMPTY]]
         for pair in filled:
-            dropped = self.size_values.put(pair[1])
+            dropped = frame.held.size_values.put(pair[1])
             frame.unfilled.remove(pair)
             self._forget(dropped)
 

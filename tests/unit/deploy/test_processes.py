@@ -97,7 +97,7 @@ def in_threads(model: ad.LoadedModel, bits: Bits, count: int = 3) -> bool:
 
 def own_bytes(model: ad.LoadedModel) -> int:
     """Bytes of the weights, and of what lies beside them, that no other process shares."""
-    largest = max(model.executable._constants.values(), key=lambda array: array.nbytes)
+    largest = max(model.executable.held.arrays.values(), key=lambda array: array.nbytes)
     assert largest.nbytes >= WEIGHTS // 2
     address, found = largest.ctypes.data, {}
     for line in Path("/proc/self/smaps").read_text("utf-8").splitlines():

@@ -460,6 +460,15 @@ def tune(case: Case) -> None:
         case.model.serve_by(before)
 
 
+def load_weights(case: Case) -> None:
+    """No kind here has named weights; `test_load_weights.py` has those that do."""
+    for source in ({"w": np.zeros(3)}, None, b"", "none.onnx"):
+        with pytest.raises(ad.OptionError) as error:
+            case.model.load_weights(source)
+        assert error.value.hint
+    case.still()
+
+
 ROWS: Mapping[str, Row] = {
     "__call__": call, "out": out, "tensors": tensors, "map": map_, "serving": serving,
     "save": save, "export": export, "pickle": pickled, "copy": copied, "session": session,
@@ -468,7 +477,7 @@ ROWS: Mapping[str, Row] = {
     "bare": bare, "state": state, "plan": plan,
     "memory, memory_limit, limit_memory, largest": memory, "explain": explain, "check": check,
     "profile": profile, "trace": trace, "record": record, "limit_time": limit_time,
-    "set_sizes": set_sizes, "trim": trim, "devices": devices,
+    "set_sizes": set_sizes, "load_weights": load_weights, "trim": trim, "devices": devices,
     "program, story, index_ranges": records, "adapter, on_strings": adapter,
     "graph, report, show": compiled_here,
     "variants, strategy, strategies, kept_bodies, on_variant": variants,

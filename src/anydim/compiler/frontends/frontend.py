@@ -106,10 +106,15 @@ class Frontend:
         """
         return None
 
-    def weights(self, source: Any) -> Sequence[Weight]:
-        """The weights of a source that was read; the program of others with its structure is made
-        from its program."""
-        return ()
+    def weights(self, source: Any, graph: Graph) -> tuple[Sequence[Weight], str]:
+        """The weights of a source that was read as this graph, and the digest of the source without
+        them, '' if it has none; the program of others with its structure is made from its program.
+        """
+        return (), ""
+
+    def with_weights(self, source: Any, arrays: Mapping[str, numpy.ndarray], options: Any) -> Any:
+        """The source with other contents of weights by name; `options` are an `anydim.Options`."""
+        raise NotImplementedError
 
     def delegate(self, source: Any, dims: Mapping[str, Dim], why: str) -> Graph | None:
         """A graph that runs the whole source in onnxruntime, for the reason `why`; None if not

@@ -19,6 +19,7 @@ from anydim.base.user_values import short_repr, text_of
 from anydim.compiler.frontends.familiar_names import suggest_operator
 from anydim.compiler.frontends.promotion import number
 from anydim.compiler.frontends.values import Operand, Value
+from anydim.compiler.graph.derivations import Weight
 from anydim.compiler.graph.nodes import Constant, Graph, Node
 from anydim.compiler.graph.operator import OPERATORS, operator
 from anydim.lang.tree import TensorType
@@ -123,10 +124,13 @@ class GraphBuilder:
 
         Args:
             array: A numpy array, or a value that numpy converts.
-            name: Its name; empty: a generated one.
+            name: Its name; empty: a generated one. Those with a name are weights, which
+                `Model.load_weights` replaces.
         """
         try:
             held = Constant(numpy.asarray(array))
+            if isinstance(name, str) and name:
+                held.origin = Weight(0, name, held.elements)
         except UserError:
             raise
         except Exception as error:  # an arbitrary object may raise anything

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import DimError, OptionError
 from anydim.compiler.frontends.frontend import Frontend, is_instance
 
 if TYPE_CHECKING:
+    import numpy
+
+    from anydim.compiler.graph.derivations import Weight
     from anydim.compiler.graph.nodes import Graph
     from anydim.sizes import Dim
 
@@ -42,7 +46,26 @@ class GraphFrontend(Frontend):
                 "dims were given for a graph that declares its own",
                 "give bounds where the dims are made: g.dim('n', 0, 128)",
             )
-        return graph
+        weight = import_module("anydim.compiler.graph.derivations").Weight
+        number = count()
+
+        def own(name: str, array: numpy.ndarray) -> tuple[numpy.ndarray, Weight]:
+            return array, weight(next(number), name, array)  # of this compilation alone
+
+        return _change_weights(graph, own)
+
+    def weights(self, source: Any, graph: Graph) -> tuple[Sequence[Weight], str]:
+        derivations = import_module("anydim.compiler.graph.derivations")
+        return [*derivations.weights_of([*graph.constants.values()])], ""
+
+    def with_weights(self, source: Any, arrays: Mapping[str, numpy.ndarray], options: Any) -> Any:
+        weight = import_module("anydim.compiler.graph.derivations").Weight
+
+        def other(name: str, array: numpy.ndarray) -> tuple[numpy.ndarray, Weight]:
+            array = arrays.get(name, array)
+            return array, weight(0, name, array)
+
+        return _change_weights(self.snapshot(source), other)
 
     def soft_bounds(
         self, source: Any, dims: Mapping[str, Dim], highs: Mapping[str, int]
@@ -62,6 +85,25 @@ class GraphFrontend(Frontend):
             except DimError as error:
                 raise OptionError(f"dims: {graph.name}: {error.problem}", error.hint) from None
         return highs
+
+
+def _change_weights(
+    graph: Graph, change: Callable[[str, numpy.ndarray], tuple[numpy.ndarray, Weight]]
+) -> Graph:
+    """The graph with other constants in place of its named ones.
+
+    A graph that was imported may have constants that are derived from others: it has no weights.
+    """
+    made: Any = import_module("anydim.compiler.graph.nodes").Constant
+    origins = [each.origin for each in graph.constants.values() if each.origin is not None]
+    is_own = not any(hasattr(origin, "step") for origin in origins)
+    held = {
+        name: each if each.origin is None
+        else made(*change(getattr(each.origin, "name", ""), each.elements)) if is_own
+        else made(each.elements)
+        for name, each in graph.constants.items()
+    }  # fmt: skip
+    return graph.replace(constants=held)
 
 
 def _is_builder(source: Any) -> bool:

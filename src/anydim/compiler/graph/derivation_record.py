@@ -4,10 +4,12 @@
      "steps":   [["weight", 3], ["evaluate", [0, 1], ...], ["scale", [0, 2], [64, 1]], ...],
      "outputs": {"conv1/panels16": [2, {"is": "Panels", ...}], ...},
      "facts":   [[1, "finite", true], ...],
-     "read":    [5, ...]}                                       weights of the structure, by number
+     "weights": [[3, "conv1.weight", "float32", [64, 3, 7, 7], ""], ...],
+     "structure": "8d5e..."}                                    digest of the source without them
 
-Steps refer to those before them. Constants that no weight determines are in the program's file; the
-elements of small ones that a step needs are in the record.
+A weight has a digest if its contents belong to the structure. Steps refer to those before them.
+Constants that no weight determines are in the program's file; the elements of small ones that a
+step needs are in the record.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -48,14 +50,16 @@ _MOST_BYTES = 1 << 16  # of a constant in the record
 
 
 def write_record(
-    constants: Mapping[str, tuple[Constant, Packing | None]], weights: Iterable[Weight]
+    constants: Mapping[str, tuple[Constant, Packing | None]],
+    weights: Sequence[Weight],
+    structure: str,
 ) -> bytes:
     """The record of the constants of a program, by name, and the weights of its source.
 
-    Empty if a step needs a large constant that no weight determines.
+    `structure` is the digest of the source without them. Empty if a step needs a large constant
+    that no weight determines.
     """
     writer = _Writer()
-    weights = list(weights)
     try:
         outputs = {
             name: [writer.step(constant), _packing_as_json(packing)]
@@ -68,7 +72,10 @@ def write_record(
     return json.dumps({
         "texts": list(writer.texts), "steps": writer.steps, "outputs": outputs,
         "facts": [[*key, answer] for key, answer in facts.items()],
-        "read": sorted(weight.number for weight in weights if weight.read),
+        "structure": structure, "weights": [
+            [each.number, each.name, each.dtype.name, list(each.shape), each.digest]
+            for each in sorted(weights, key=lambda weight: weight.number)
+        ],
     }).encode()  # fmt: skip
 
 
@@ -155,13 +162,13 @@ def _packing_as_json(packing: Packing | None) -> Any:
 
 
 def derive_again(
-    record: bytes, weight: Callable[[int], numpy.ndarray]
+    whole: Mapping[str, Any], weight: Callable[[int], numpy.ndarray]
 ) -> dict[str, numpy.ndarray] | None:
     """The constants of a program for other weights, by name; None if a fact differs for them.
 
-    Raises ValueError, KeyError, TypeError, IndexError or a UserError for an invalid record.
+    `whole` is the parsed record. Raises ValueError, KeyError, TypeError, IndexError or a UserError
+    for an invalid record.
     """
-    whole = json.loads(record)
     derived = _Derived(whole, weight)
     for step, fact, answer in whole["facts"]:
         if FACTS[fact](derived.take(step)) != answer:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy
 
-from anydim.base.dtypes import DType, convert_array, float64
+from anydim.base.digest import sha256
+from anydim.base.dtypes import DType, convert_array, float64, from_numpy
 from anydim.base.records import dataclass
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import Group
@@ -32,14 +33,27 @@ FACTS = {
 
 
 class Weight:
-    """An initializer of a source by its number; `read`: a decision depends on its contents.
+    """An initializer of a source by its number; `digest`, if set: decisions depend on its contents.
 
     `facts` are answers that depend on it: a constant, a name in `FACTS`, and the answer.
     """
 
-    def __init__(self, number: int) -> None:
-        self.number, self.read = number, False
+    def __init__(self, number: int, name: str, array: numpy.ndarray, fixed: bool = False) -> None:
+        self.number, self.name = number, name
+        self.dtype, self.shape = from_numpy(array.dtype), array.shape
+        self.digest = digest_of(array) if fixed else ""
         self.facts: list[tuple[Constant, str, bool]] = []
+
+    def mark_read(self, array: numpy.ndarray) -> None:
+        """A decision depends on the contents, which are this array."""
+        self.digest = self.digest or digest_of(array)
+
+
+def digest_of(array: numpy.ndarray) -> str:
+    """The SHA-256 of the elements in order."""
+    flat = numpy.ascontiguousarray(array).reshape(-1)
+    digest: str = sha256(flat.view(numpy.uint8).data).hexdigest()
+    return digest
 
 
 @dataclass(frozen=True)
@@ -110,18 +124,19 @@ class Derivation:
 Origin: TypeAlias = "Weight | Derivation | None"
 
 
-def weights_of(constants: Sequence[Constant]) -> list[Weight]:
-    """The weights that constants are derived from."""
-    found: dict[int, Weight] = {}
+def weights_of(constants: Sequence[Constant]) -> dict[Weight, Constant]:
+    """The weights that constants are derived from, with their own constants."""
+    found: dict[Weight, Constant] = {}
     pending: list[Any] = [*constants]
     seen: set[int] = set()
     while pending:
-        origin = pending.pop().origin
+        constant = pending.pop()
+        origin = constant.origin
         if origin is None or id(origin) in seen:
             continue
         seen.add(id(origin))
         if isinstance(origin, Weight):
-            found[origin.number] = origin
+            found[origin] = constant
         else:
             pending += origin.inputs
-    return list(found.values())
+    return found

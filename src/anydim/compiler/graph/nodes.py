@@ -92,8 +92,8 @@ class Constant:
 
     def mark_read(self) -> None:
         """A decision depends on the elements: their weights belong to the structure."""
-        for weight in weights_of([self]):
-            weight.read = True
+        for weight, constant in weights_of([self]).items():
+            weight.mark_read(constant.elements)
 
     def are(self, fact: str) -> bool:
         """Whether a fact of `FACTS` holds for the elements."""

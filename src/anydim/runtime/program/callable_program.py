@@ -603,6 +603,13 @@ class CallableProgram:
         """Lines on the strategy and on variants."""
         return []
 
+    def load_weights(self, source: Any) -> None:
+        """Raises OptionError: a saved file has no record of how constants come from weights."""
+        raise OptionError(
+            f"{self.name} was loaded from a saved file, whose weights are packed for kernels",
+            "load them into the compiled model, ad.compile(...).load_weights(...), and save that",
+        )
+
     def trim(self) -> int:
         """Return idle memory to the system now, including freed memory of the C library
         (glibc).

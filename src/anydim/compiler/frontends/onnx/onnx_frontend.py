@@ -13,6 +13,8 @@ from anydim.compiler.frontends.frontend import Frontend, is_instance
 from anydim.compiler.frontends.origins import LARGEST_KEPT, ModelFile, Origin
 
 if TYPE_CHECKING:
+    import numpy
+
     from anydim.compiler.frontends.onnx.file.reading import Opened
     from anydim.compiler.graph.derivations import Weight
     from anydim.compiler.graph.nodes import Graph
@@ -63,10 +65,15 @@ class OnnxFrontend(Frontend):
             import_module("anydim.compiler.frontends.custom").operators_of(operators)
         return _opened(source, external_data)
 
-    def weights(self, source: Any) -> Sequence[Weight]:
+    def weights(self, source: Any, graph: Graph) -> tuple[Sequence[Weight], str]:
         if not hasattr(source, "tracked") or _reads_external_nodes(source):
-            return ()
-        return [*source.tracked.values()]
+            return (), ""
+        return [*source.tracked.values()], source.structure()
+
+    def with_weights(self, source: Any, arrays: Mapping[str, numpy.ndarray], options: Any) -> Any:
+        opened = self.open_model(source, options.operators, options.external_data)
+        module = import_module("anydim.compiler.frontends.onnx.file.reading")
+        return module.with_weights(opened, arrays)
 
     def delegate(self, source: Any, dims: Mapping[str, Dim], why: str) -> Graph | None:
         importer = import_module("anydim.compiler.frontends.onnx.importer")

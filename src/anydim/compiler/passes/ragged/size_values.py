@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
+from math import prod
 
 from anydim.base.dtypes import boolean, int64
 from anydim.base.frozen import FrozenMapping
@@ -134,7 +135,7 @@ class SizeValues:
     def _element(self, read: Read) -> Expr:
         """The value of a read, if it is known."""
         constant = self.graph.constants.get(read.tensor)
-        if constant is not None and constant.array.size == 1:
+        if constant is not None and prod(constant.shape) == 1:
             dtype = self.graph.types[read.tensor].dtype
             return Literal(constant.array.reshape(-1)[0].item(), dtype)
         known = self.statements.get(read.tensor)

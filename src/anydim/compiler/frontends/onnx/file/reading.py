@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from anydim.base.records import dataclass
 from anydim.base.user_values import short_repr
 from anydim.compiler.frontends.onnx.file.data_folder import FOLLOW, DataFolder
 from anydim.compiler.frontends.onnx.file.order import sort_nodes
+from anydim.compiler.frontends.onnx.file.structure import structure_of
 from anydim.compiler.frontends.onnx.file.tensors import densify
 from anydim.compiler.frontends.onnx.file.wire import Span, map_file, no_model, without_weights
 
@@ -33,8 +35,8 @@ class Opened:
     """A decoded model, its name in messages, its opset and the folder of its data.
 
     `domains` has the opsets of other domains than the standard's. `weights` reads the content of
-    initializers, by number, that `proto` does not hold. `tracked` are the weights that an import
-    found, by number.
+    initializers, by number, that `proto` does not hold. `tracked` are the initializers that an
+    import found, by number. `structure` is the digest of the model without weights, if it has one.
     """
 
     proto: Any
@@ -44,6 +46,7 @@ class Opened:
     domains: Mapping[str, int]
     weights: Mapping[int, Callable[[], numpy.ndarray]] = field(default_factory=dict)
     tracked: dict[int, Weight] = field(default_factory=dict)
+    structure: Callable[[], str] = str
 
 
 def open_model(source: Any, external_data: str | None = None) -> Opened:
@@ -63,7 +66,11 @@ def open_model(source: Any, external_data: str | None = None) -> Opened:
         try:
             name = source.graph.name or "the model"
             proto = sort_nodes(densify(source, None, name))
-            return Opened(proto, name, _opset(source, name), None, _domains(source))
+            whole = partial(source.SerializeToString, deterministic=True)
+            return Opened(
+                proto, name, _opset(source, name), None, _domains(source),
+                structure=lambda: _structure(memoryview(whole())),
+            )  # fmt: skip
         except UserError:
             raise
         except Exception as error:  # an object that only resembles a ModelProto
@@ -92,7 +99,30 @@ def _open_bytes(data: memoryview, name: str, folder: DataFolder | None, read: Re
     skeleton, spans = without_weights(data)
     proto = sort_nodes(densify(_decode(skeleton, name), folder, name))
     weights = {number: _reader(read, span) for number, span in spans.items()}
-    return Opened(proto, name, _opset(proto, name), folder, _domains(proto), weights)
+    structure = _structure(data)
+    return Opened(
+        proto, name, _opset(proto, name), folder, _domains(proto), weights,
+        structure=lambda: structure,
+    )  # fmt: skip
+
+
+def with_weights(opened: Opened, arrays: Mapping[str, numpy.ndarray]) -> Opened:
+    """A model with other contents of initializers by name."""
+    proto = type(opened.proto)()
+    proto.CopyFrom(opened.proto)
+    weights = dict(opened.weights)
+    for number, tensor in enumerate(proto.graph.initializer):
+        array = arrays.get(tensor.name)
+        if array is not None:
+            for name in ("external_data", "data_location", "float_data", "int32_data"):
+                tensor.ClearField(name)
+            weights[number] = partial(numpy.ndarray.view, array.reshape(-1), numpy.uint8)
+    return replace(opened, proto=proto, weights=weights, tracked={})
+
+
+def _structure(data: memoryview) -> str:
+    found = structure_of(data)
+    return "" if found is None else found.digest
 
 
 def _reader(read: Read, span: Span) -> Callable[[], numpy.ndarray]:

@@ -283,7 +283,7 @@ class _Cutting:
             for index, t in enumerate(kept)
             if numbers[t.name] in self.opened.weights
         }
-        return replace(self.opened, proto=self._model(graph), weights=weights)
+        return replace(self.opened, proto=self._model(graph), weights=weights, structure=str)
 
     def _value(self, name: str) -> Any:
         """The declaration of a value, as far as its type is inferred; unknown sizes are free."""

@@ -49,18 +49,19 @@ class StoredWeight:
 class Structure:
     """The digest of a file without the contents of weights, and these, by number.
 
-    `others` are further initializers in external data, whose contents belong to the structure.
+    `others` are by number the further initializers in external data, whose contents belong to the
+    structure.
     """
 
     digest: str
     weights: dict[int, StoredWeight]
-    others: list[StoredWeight]
+    others: dict[int, StoredWeight]
 
 
 def structure_of(data: memoryview) -> Structure | None:
     """The structure of a file; None for one with an unexpected layout or without weights."""
     parts: list[bytes] = []
-    found = Structure("", {}, [])
+    found = Structure("", {}, {})
     try:
         graphs = 0
         for number, whole, content in fields(data, Span(0, len(data))):
@@ -73,7 +74,7 @@ def structure_of(data: memoryview) -> Structure | None:
         return None
     if graphs != 1 or not found.weights:
         return None
-    if b"sparse" in parts and (found.others or any(w.place for w in found.weights.values())):
+    if b"sparse" in parts and (found.others or any(each.place for each in found.weights.values())):
         return None  # their parts may be in external data, too
     state = sha256(size=sum(map(len, parts)))
     for part in parts:
@@ -94,7 +95,7 @@ def _graph(data: memoryview, span: Span, made: Structure) -> Iterator[bytes]:
             made.weights[count] = weight
             yield from (b"weight", *found.rest)
         elif found.is_external:
-            made.others.append(found.outside())
+            made.others[count] = found.outside()
             yield from (b"other", *found.rest)
         else:
             yield _field(data, whole)
@@ -144,9 +145,9 @@ class _Initializer:
         dtype = ELEMENT_TYPES.get(self._kind)
         if dtype is None or not is_weight(dtype, prod(self._dims)) or not self._is_plain:
             return None
-        return self.stored()
+        return self.inside()
 
-    def stored(self) -> StoredWeight | None:
+    def inside(self) -> StoredWeight | None:
         """Where its content is; None for one in another form than bytes. Raises Irregular."""
         dtype = ELEMENT_TYPES[self._kind]
         if self.is_external:

@@ -59,7 +59,7 @@ def apply_variation(found: Opened, variation: Variation) -> Opened:
                 if axis.dim_param:
                     axis.ClearField("dim_param")
     weights = dict(_drop_overridden(proto.graph.initializer, found, variation.overridden))
-    return replace(found, proto=proto, weights=weights)
+    return replace(found, proto=proto, weights=weights, structure=str)
 
 
 def _drop_overridden(

@@ -125,15 +125,15 @@ class Names(ABC):
                 self.fail(self.path + tensor.name, "initializer", str(reason))
                 continue
             value = self.value_name(tensor.name)
-            weight = self.weight(number, array) if self.is_model else None
+            weight = self.weight(number, tensor.name, array) if self.is_model else None
             self.emitter.add_constant(value, array, weight)
             self.held[tensor.name] = value
 
-    def weight(self, number: int, array: numpy.ndarray) -> Weight | None:
+    def weight(self, number: int, name: str, array: numpy.ndarray) -> Weight | None:
         """The weight of an initializer of the model; None if its contents belong to the graph."""
-        if not is_weight(from_numpy(array.dtype), array.size):
-            return None
-        return self.model.tracked.setdefault(number, Weight(number))
+        is_fixed = not is_weight(from_numpy(array.dtype), array.size)
+        found = self.model.tracked.setdefault(number, Weight(number, name, array, is_fixed))
+        return None if is_fixed else found
 
     @abstractmethod
     def run(self, nodes: Sequence[Any], results: Sequence[str] = ()) -> None:
