@@ -28,8 +28,7 @@ from anydim.compiler.passes.canonical_groups import (
     Canonical,
     IndexCheck,
     canonical,
-    in_canonical_sizes,
-    with_named_parts,
+    in_signature,
 )
 from anydim.compiler.passes.flow import unique_name
 from anydim.compiler.passes.options import PLAIN, WHOLE, KernelOptions
@@ -111,7 +110,7 @@ class Schedule:
                 result.append(alias)
                 continue
             group, values, found = canonical(node.group)
-            own = with_named_parts(in_canonical_sizes(group, graph.box))
+            own = in_signature(group, graph.box, self.machine.llc_bytes)
             constants = frozenset(n for n, value in values.items() if value in graph.constants)
             request = self.options.requested_schedule(node.outputs)
             key = (own.group, own.box, constants, "" if request is None else request[1])

@@ -198,7 +198,7 @@ def test_flags_and_integers_are_joined_too() -> None:
 PARTS = ((16, 17), (40, 3000), (4000, 5000), (65, 32), (16, 16), (8, 40))  # constant lengths
 
 
-def test_concatenations_of_long_constant_parts_share_a_kernel() -> None:
+def test_concatenations_of_constant_parts_share_kernels() -> None:
     g = ad.Builder()
     rows, cases = g.dim("rows", 0, 50), [(parts, rest) for parts in PARTS for rest in ((), (3,))]
     for number, (lengths, rest) in enumerate(cases):
@@ -207,7 +207,7 @@ def test_concatenations_of_long_constant_parts_share_a_kernel() -> None:
         g.output(f"y{number}", g.concat(*parts, axis=1))
     model = ad.compile(g)
     assert len(model.program.sites) == len(cases)
-    assert len({site.kernel for site in model.program.sites}) == 7
+    assert len({site.kernel for site in model.program.sites}) == 4
     generator = np.random.default_rng(3)
     for count in (0, 1, 7):
         given = [

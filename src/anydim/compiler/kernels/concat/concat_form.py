@@ -44,13 +44,13 @@ class ConcatForm:
 
 def concat_form_of(group: Group, box: Box) -> ConcatForm | None:
     """The form of a group without reductions; None where no axis has ranges."""
-    if not any(next(_chains(s.body), None) for s in group.statements):
+    if not any(next(chains(s.body), None) for s in group.statements):
         return None
     statements = _alone(group)
     if statements is None:
         return None
     axes = statements[0].axes
-    found = next((f for s in statements for f in _chains(s.body)), None)
+    found = next((f for s in statements for f in chains(s.body)), None)
     if found is None or found[0] not in {a.name for a in axes if a.extent.constant != 1}:
         return None
     name, stops = found
@@ -134,7 +134,7 @@ def _inline_body(expr: Expr, bodies: Mapping[str, Expr]) -> Expr | None:
     return bodies.get(expr.tensor) if isinstance(expr, Read) else None
 
 
-def _chains(body: Expr) -> Iterator[tuple[str, tuple[Size, ...]]]:
+def chains(body: Expr) -> Iterator[tuple[str, tuple[Size, ...]]]:
     """The axis and the stops of each `k < a ? .. : k < b ? .. : ..`, the longest chain first."""
     for part in reversed(parts(body)):
         stops: list[Size] = []
