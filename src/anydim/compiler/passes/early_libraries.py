@@ -60,8 +60,13 @@ def libraries_ahead(
 
 
 def _kind(statement: Statement, graph: Graph) -> Hashable | None:
-    """A key shared by products that call the same libraries; None for other statements."""
+    """A key shared by products that call the same libraries; None for other statements.
+
+    None for windows of images, too: layouts are chosen later, and decide what they call.
+    """
     if statement.combine != "add" or getattr(statement.body, "function", "") != "mul":
+        return None
+    if len(statement.reduced) > 1:
         return None
     channels = statement.axes[1].extent.constant if len(statement.axes) > 1 else None
     whole = channels is not None and channels % _TILE == 0

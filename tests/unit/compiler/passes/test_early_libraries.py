@@ -1,4 +1,4 @@
-"""Promise: libraries that are begun early are those that the kernels of the program call."""
+"""Promise: libraries that are begun early are called by the kernels of the program."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from anydim.compiler.targets.targets import target
 def built(kind: str) -> ad.Builder:
     g = ad.Builder("g")
     n = g.dim("n", 0, 64)
-    if kind == "convolution":
-        x = g.input("x", ad.float32, (n, 16, n, n))
-        g.output("y", g.relu(g.conv(x, numpy.ones((16, 16, 1, 5), numpy.float32))))
+    if kind == "convolutions":
+        y = g.input("x", ad.float32, (n, 16, n, n))
+        for _ in range(3):
+            y = g.relu(g.conv(y, numpy.ones((16, 16, 1, 5), numpy.float32)))
+        g.output("y", y)
     elif kind == "products":
         x = g.input("x", ad.float32, (n, 16))
         g.output("y", g.matmul(g.tanh(g.matmul(x, numpy.ones((16, 16), "f4"))), g.constant(
@@ -28,15 +30,15 @@ def built(kind: str) -> ad.Builder:
     return g
 
 
-@pytest.mark.parametrize("kind", ["convolution", "products", "none"])
+@pytest.mark.parametrize("kind", ["convolutions", "products", "none"])
 def test_libraries_ahead(kind: str) -> None:
     code, source = target("llvm"), built(kind)
     graph = Accumulate().run(Lower().run(read(source, None, None)))
     early = {library.name for library in libraries_ahead(graph, code.machine, code.templates)}
     kernels = ad.compile(built(kind)).report.kernels.values()
     called = {library.name for kernel in kernels for library in kernel.libraries}
-    assert early == called
-    assert bool(early) == (kind != "none")
+    assert early == (called if kind == "products" else set())  # layouts of images come later
+    assert bool(called) == (kind != "none")
 
 
 def test_libraries_of_rounded_products() -> None:
