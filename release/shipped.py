@@ -3,7 +3,9 @@
     python -m release.shipped          # `make setup` and `make wheels` do so
 
 Micro-kernels of products, convolutions and attention, and the host code of every program, are the
-same for all models. Their objects are compiled for each level of processors (`LEVELS`).
+same for all models; kernels of the usual layers (`release/layers.py`) are the same for all widths.
+Their objects are compiled for each level of processors (`LEVELS`), and where they depend on the
+level-one cache, for its two usual sizes (`L1_BYTES`).
 `base/cache.py` looks into `src/anydim/shipped` for what the user's cache lacks. A key names the
 code that made an object and the release of LLVM: objects of another version are never found.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -24,10 +27,13 @@ from anydim.compiler.native.build import prepare
 from anydim.compiler.pipeline import run_pipeline
 from anydim.compiler.targets.target import Source
 from anydim.compiler.targets.targets import target
+from release import layers
 
 LEVELS = ("x86-64-v3", "x86-64-v4", "aarch64")
+L1_BYTES = (32 * 1024, 48 * 1024)
 _LAYERS = (  # of images: channels, kernel, stride, groups
     (64, 3, 1, 1), (64, 1, 1, 1), (64, 3, 2, 1), (64, 3, 1, 64), (3, 7, 2, 1), (64, 5, 1, 1),
+    (64, 1, 1, 4), (64, 3, 1, 4),
 )  # fmt: skip
 
 
@@ -80,12 +86,16 @@ def _attention(g: ad.Builder) -> None:
 
 
 def portable(levels: tuple[str, ...]) -> list[dict[str, Source]]:
-    """The modules of portable libraries that the program takes, for each level."""
-    compiled, found = run_pipeline(program(), None, 2, lambda *progress: None), []
-    for level in levels:
-        code = target("llvm", level)
-        sources = prepare(compiled.again(code, 2).made, code).sources
-        found.append({name: each for name, each in sources.items() if each.processor is not None})
+    """The modules of portable libraries and kernels that the programs take, for each level."""
+    found: list[dict[str, Source]] = [{} for _ in levels]
+    for graph in (program(), *layers.graphs()):
+        compiled = run_pipeline(graph, None, 2, lambda *progress: None)
+        for level, modules in zip(levels, found):
+            for l1_bytes in L1_BYTES[: 2 if level.startswith("x86") else 1]:
+                code = target("llvm", level)
+                code = replace(code, processor=replace(code.processor, l1_bytes=l1_bytes))
+                sources = prepare(compiled.again(code, 2).made, code).sources
+                modules.update((n, each) for n, each in sources.items() if each.processor)
     return found
 
 

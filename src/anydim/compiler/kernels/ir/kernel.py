@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import field
 from functools import cached_property
 
-from anydim.base.dtypes import DType, float32, float64
+from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64
 from anydim.base.records import SHOWN_IF_SET, dataclass
 from anydim.compiler.kernels.ir.steps import Step
 from anydim.compiler.kernels.ir.values import INDEX, Type
 
 PORTABLE = (float32, float64)  # their code gains nothing from features beyond a processor level
+_PORTABLE_OPERANDS = frozenset((*PORTABLE, int32, int64, boolean))
 
 
 @dataclass(frozen=True)
@@ -123,3 +124,9 @@ class Kernel:
     @property
     def main(self) -> Function:
         return self.functions[-1]
+
+    @property
+    def portable(self) -> bool:
+        """Whether it gains nothing from features beyond its processor's level; see `Library`."""
+        dtypes = {operand.dtype for operand in self.operands}
+        return dtypes <= _PORTABLE_OPERANDS and all(each.portable for each in self.libraries)

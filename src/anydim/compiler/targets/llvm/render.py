@@ -46,8 +46,7 @@ def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
 
 def level_of(code: ir.Kernel | ir.Library, processor: Processor) -> Processor:
     """Return the processor that code is compiled for; for portable code, the processor's level."""
-    portable = isinstance(code, ir.Library) and code.portable
-    return (portable and processor.level) or processor
+    return (code.portable and processor.level) or processor
 
 
 def render(code: ir.Kernel | ir.Library, processor: Processor, names: bool = False) -> str:
