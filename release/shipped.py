@@ -33,7 +33,7 @@ LEVELS = ("x86-64-v3", "x86-64-v4", "aarch64")
 L1_BYTES = (32 * 1024, 48 * 1024)
 _LAYERS = (  # of images: channels, kernel, stride, groups
     (64, 3, 1, 1), (64, 1, 1, 1), (64, 3, 2, 1), (64, 3, 1, 64), (3, 7, 2, 1), (64, 5, 1, 1),
-    (64, 1, 1, 4), (64, 3, 1, 4),
+    (64, 1, 1, 4), (60, 3, 1, 1), (60, 1, 1, 4),
 )  # fmt: skip
 
 
@@ -74,7 +74,8 @@ def _images(
     for kind, size in (("known", (28, 28)), ("free", free)):
         batch = g.dim(f"{name}_{kind}_batch", 0, 64)
         x = g.input(f"{name}_{kind}", ad.float32, (batch, channels, *size))
-        weights = _weights(g, ad.float32, 64, channels // groups, kernel, kernel)
+        made = max(channels, 60)  # of 60, tiles are not whole
+        weights = _weights(g, ad.float32, made, channels // groups, kernel, kernel)
         g.output(f"{name}_{kind}_y", g.relu(g.conv(x, weights, **given)))
 
 

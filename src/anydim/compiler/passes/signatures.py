@@ -68,7 +68,9 @@ def signature(group: Group, box: Box, llc_bytes: int) -> tuple[Group, RelativeSi
         named = next(filter(None, (form(group, names) for form in _FORMS)), None)
     except _Unnamed:
         return None
-    return named and (named, RelativeSizes(Box.of(*names.dims), names.originals, {}))
+    if named is None:
+        return None
+    return named, RelativeSizes(Box.of(*names.dims), names.originals, {})
 
 
 @dataclass
@@ -123,7 +125,7 @@ class _Names:
 # ---- independent elements ----------------------------------------------------------------------
 
 
-def _elementwise(group: Group, names: _Names) -> Group | None:
+def _elements(group: Group, names: _Names) -> Group | None:
     if any(map(_relates, group.statements)):
         return None
     group = flatten(group)
@@ -234,7 +236,7 @@ def _pieces(group: Group) -> _Pieces | None:
     return _Pieces(found[0], (*found[1], extents[found[0]]))
 
 
-def _named_parts(lengths: Sequence[Size], names: _Names) -> list[Size]:
+def _names_of_parts(lengths: Sequence[Size], names: _Names) -> list[Size]:
     """A name for each length; together at most a piece, whose rows are not split, if they are."""
     most = PIECE // len(lengths)
     highs = [names.box.enclosure.roughly(length).hi for length in lengths]
@@ -242,23 +244,23 @@ def _named_parts(lengths: Sequence[Size], names: _Names) -> list[Size]:
     return [names.new(length, most=most if short else None) for length in lengths]
 
 
-def _concatenated(group: Group, names: _Names) -> Group | None:
+def _concatenation_of_rows(group: Group, names: _Names) -> Group | None:
     """A group that only concatenates, as a concatenation of rows; None for others."""
     pieces = _pieces(group)
     if pieces is None or len(group.statements) != 1:
         return None
     (statement,), (output,) = group.statements, group.outputs
     position = [axis.name for axis in statement.axes].index(pieces.axis)
-    given = _joined(statement, pieces, position, group)
+    given = _whole_reads(statement, pieces, position, group)
     if given is None:
         return None
     outer, inner = product(statement.shape[:position]), product(statement.shape[position + 1 :])
     rows = () if outer.constant == 1 else (Axis("i0", names.new(outer)),)
     before, axis = tuple(Index(each.name) for each in rows), Index("i1")
-    parts = _named_parts([length * inner for length in pieces.lengths()], names)
+    parts = _names_of_parts([length * inner for length in pieces.lengths()], names)
     stops = list(accumulate(parts))
     bodies = [
-        replace(read, indices=(*before, _shifted(axis, start)))
+        replace(read, indices=(*before, _index_from(axis, start)))
         for read, start in zip(given, (as_size(0), *stops))
     ]
     body: Expr = bodies[-1]
@@ -277,11 +279,11 @@ def _concatenated(group: Group, names: _Names) -> Group | None:
     )
 
 
-def _shifted(axis: Index, start: Size) -> Expr:
+def _index_from(axis: Index, start: Size) -> Expr:
     return axis if start.constant == 0 else Apply("add", (axis, SizeTerm(-start)))
 
 
-def _joined(
+def _whole_reads(
     statement: Statement, pieces: _Pieces, position: int, group: Group
 ) -> list[Read] | None:
     """The reads of a statement that only concatenates whole tensors, each once."""
@@ -316,7 +318,7 @@ def _piecewise(group: Group, names: _Names) -> Group | None:
     if pieces is None or not all(_aligned(s, pieces.axis, group) for s in group.statements):
         return None
     names = replace(names, numbers=False)
-    parts = _named_parts(pieces.lengths(), names)
+    parts = _names_of_parts(pieces.lengths(), names)
     names.known.update(zip(pieces.stops, accumulate(parts)))
     return replace_sizes(group, names.of)
 
@@ -345,4 +347,4 @@ def _is_numbered(index: Expr) -> bool:
     return isinstance(index, Literal) and index.value != 0
 
 
-_FORMS = (_elementwise, _concatenated, _piecewise)
+_FORMS = (_elements, _concatenation_of_rows, _piecewise)
