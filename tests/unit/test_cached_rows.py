@@ -378,3 +378,21 @@ def test_sizes_of_caches_that_differ_between_calls(bounds: tuple[int, int | None
     row = model.join()
     model.step({row: numbers(4)})
     np.testing.assert_array_equal(model.held(row)["past"], numbers(4))
+
+
+def test_a_copy_has_the_first_elements_of_a_row(network: bytes) -> None:
+    model = rows_of(network, threads=1)
+    first = model.join()
+    model.step({first: words(40, 7)})
+    for length in (0, 1, 17, 40):
+        other = model.copy(first, length)
+        assert model.length(other) == length and model.length(first) == 40
+        for name, array in model.held(other).items():
+            axis = array.ndim - 2
+            assert (array == np.take(model.held(first)[name], range(length), axis)).all()
+        model.leave(other)
+    with pytest.raises(ad.OptionError, match="holds 40"):
+        model.copy(first, 41)
+    with pytest.raises(ad.InputError):
+        model.copy(99, 1)
+    assert model.rows == (first,)

@@ -111,6 +111,24 @@ class CachedRows:
             self._slabs.rows[row] = Slab()
         return row
 
+    def copy(self, row: int, length: int) -> int:
+        """A new row with a copy of the first `length` elements of a row's cache.
+
+        Raises InputError for an unknown row, OptionError if it holds fewer, MemoryLimitError above
+        `cache_limit`.
+        """
+        whole_within("length", length, 0, LARGEST, "give how many elements to copy")
+        with self._lock:
+            self._check_length(row, length)
+            made, self._next = self._next, self._next + 1
+            self._slabs.rows[made] = Slab()
+            try:
+                self._slabs.copy(row, made, length)
+            except BaseException:
+                self._slabs.remove(made)
+                raise
+        return made
+
     def leave(self, row: int) -> None:
         """End a row: its memory serves other rows. Raises InputError for an unknown row."""
         with self._lock:
@@ -125,10 +143,14 @@ class CachedRows:
         """Truncate the cache of a row to its first `length` elements; writes no memory."""
         whole_within("length", length, 0, LARGEST, "give how many elements to keep")
         with self._lock:
-            slab = self._slab(row)
-            if length > slab.length:
-                raise OptionError(f"row {row} of {self.model.name} holds {slab.length} elements")
-            slab.length = length
+            self._check_length(row, length)
+            self._slab(row).length = length
+
+    def _check_length(self, row: int, length: int) -> None:
+        """Raise OptionError for more elements than a row holds."""
+        if length > self._slab(row).length:
+            held = self._slab(row).length
+            raise OptionError(f"row {row} of {self.model.name} holds {held} elements")
 
     def held(self, row: int) -> dict[str, numpy.ndarray]:
         """Views of the cached elements of a row, by input, without the axis of the batch.

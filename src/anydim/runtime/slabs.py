@@ -125,6 +125,16 @@ class Slabs:
         slab = self.rows.pop(row)
         self._give(slab.start, slab.capacity)
 
+    def copy(self, row: int, other: int, length: int) -> None:
+        """Copy the first `length` elements of a row to another one, which is new; raises
+        MemoryLimitError, and then moves nothing."""
+        self.reserve({other: length})
+        self.rows[other].length = length
+        for kind in self.kinds:
+            array = self.arrays[kind.name]
+            own = kind.slab(array, self.rows[other], length)
+            own[...] = kind.slab(array, self.rows[row], length)
+
     def view(self, row: int) -> dict[str, numpy.ndarray]:
         """Views of what a row's caches hold, by name."""
         slab = self.rows[row]

@@ -18,6 +18,7 @@ and the costs of calls, are in `anydim.runtime.program.batches`, which `map` use
     equal_form.py    requests of other models: equal shapes, or one by one
     string_form.py   requests of models with strings: one by one
     decoding.py      Decoder and AsyncDecoder: continuous batching with streamed tokens
+    prefixes.py      caches of sequences that ended, for prompts that begin as these did
     sampling.py      functions that choose tokens; log_shares.py has their log-probabilities
     pieces.py        texts of tokens, one by one; tool_calls.py finds calls in them
     process_memory.py  what a process leaves of a limit

@@ -6,7 +6,8 @@ step have their own bits: a sequence has the tokens that it has alone.
 
 A sequence begins when its caches fit with its next `HEADROOM` tokens. When the caches of all that
 run no longer fit, the one that began last gives up its row, and reads its tokens again later: a row
-has the same bits however its tokens are divided into steps.
+has the same bits however its tokens are divided into steps. Rows of sequences that ended stay while
+there is room (`prefixes.py`).
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ from anydim.base.keywords import public
 from anydim.base.text import count_of, quote_list
 from anydim.base.user_values import whole_within
 from anydim.runtime.arrays import as_array
+from anydim.serving import prefixes
 from anydim.serving.measures import BOUNDS, Histogram
+from anydim.serving.prefixes import Prefix, Prefixes
 from anydim.serving.sampling import Choose, largest
 from anydim.sizes import LARGEST
 
@@ -45,27 +48,18 @@ POSITIONS = "position_ids"
 CHUNK = 128  # tokens of a prompt that one step has
 HEADROOM = 128  # tokens that a sequence has room for, beyond those that it has
 _END = None
-_COUNTS = ("steps", "tokens", "prompt_tokens", "sequences", "paused")
+_COUNTS = ("steps", "tokens", "prompt_tokens", "reused_tokens", "sequences", "paused")
 
 
-class Rows(Protocol):
+class Rows(prefixes.Rows, Protocol):
     """What a decoder needs of `ad.cached(..., ragged=)`."""
 
     @property
     def row_inputs(self) -> tuple[str, ...]:
         """The inputs of each row."""
 
-    def join(self) -> int:
-        """A new row."""
-
-    def leave(self, row: int) -> None:
-        """End a row."""
-
     def length(self, row: int) -> int:
         """The cached elements of a row."""
-
-    def cache_bytes(self, lengths: Sequence[int]) -> int:
-        """Bytes of the caches of rows."""
 
     def step_bytes(self, lengths: Sequence[int], new: Sequence[int]) -> int:
         """Bytes of a step beside the caches."""
@@ -84,7 +78,7 @@ class Decoded:
     """A sequence that is decoded: its prompt, its row, and where its tokens go."""
 
     __slots__ = (
-        "choose", "deadline", "given", "is_gone", "longest", "made", "number", "planned",
+        "choose", "deadline", "floor", "given", "is_gone", "longest", "made", "number", "planned",
         "priority", "prompt", "row", "send", "sent", "start", "stop",
     )  # fmt: skip
 
@@ -97,6 +91,7 @@ class Decoded:
         self.start, self.longest = len(prompt), len(prompt) + most
         self.planned = self.longest  # tokens that caches and steps have room for
         self.row = -1
+        self.floor = 0  # tokens that its row has room for in any case
         self.given = 0  # tokens of the prompt that steps had
         self.made: list[int] = []  # tokens that were chosen
         self.sent = perf_counter()  # its last token; before it, when it came
@@ -117,11 +112,15 @@ class Decoded:
         """Plan room for its next tokens."""
         self.planned = min(self.longest, self.length + HEADROOM)
 
+    def tokens(self) -> numpy.ndarray:
+        """All tokens so far."""
+        more = numpy.array(self.made[len(self.prompt) - self.start :], self.prompt.dtype)
+        return numpy.concatenate([self.prompt, more])
+
     def pause(self) -> None:
         """Read all tokens again, in the row that it has next."""
-        more = numpy.array(self.made[len(self.prompt) - self.start :], self.prompt.dtype)
-        self.prompt = numpy.concatenate([self.prompt, more])
-        self.row, self.given = -1, 0
+        self.prompt = self.tokens()
+        self.row, self.given, self.floor = -1, 0, 0
 
 
 _NUMBERS = itertools.count()
@@ -140,6 +139,7 @@ class _Decoding:
         self._queue = whole_within("queue", queue, 1, LARGEST, "give how many sequences may wait")
         self._result, self._tokens = result, _token_input(model.row_inputs)
         self._lock = threading.Condition()
+        self._prefixes = Prefixes(model, self.most_rows)
         self._waiting: list[tuple[tuple[int, int], Decoded]] = []
         self._active: list[Decoded] = []
         self._thread: threading.Thread | None = None
@@ -230,7 +230,8 @@ class _Decoding:
                 "waiting": len(self._waiting),
                 "first_token": self._first.document(), "between_tokens": self._between.document(),
                 "bytes": {
-                    "caches": self._cache_bytes(self._active), "limit": self._memory,
+                    "caches": self._cache_bytes(self._active),
+                    "kept": self._prefixes.bytes(), "limit": self._memory,
                     "step": self._step_bytes(self._active) if self._active else 0,
                 },
             }  # fmt: skip
@@ -241,6 +242,8 @@ class _Decoding:
             self._lock.notify()
         if self._thread is not None:
             self._thread.join()
+        while self._prefixes.drop():
+            pass
 
     # ---- steps -----------------------------------------------------------------------------------
 
@@ -259,43 +262,62 @@ class _Decoding:
     def _admit(self) -> None:
         """Drop sequences whose callers left; give rows to those that wait, while caches fit."""
         for each in [each for each in self._active if each.is_gone]:
-            self._leave(each)
-        while self._waiting:
+            self._end(each)
+        while self._waiting and len(self._active) < self.most_rows:
             first = heapq.heappop(self._waiting)[1]
             if first.deadline is not None and first.deadline <= perf_counter():
                 first.send(TimeLimitError("the deadline was over before the sequence began",
                                           "send fewer sequences, or give more time"))  # fmt: skip
             else:
                 first.plan()
-                every = [*self._active, first]
-                room = self._room(every)
-                if len(every) > self.most_rows or self._cache_bytes(every) > room:
+                kept = self._prefixes.take(first.prompt)
+                first.floor = 0 if kept is None else kept.most
+                if not self._fit([*self._active, first]):
+                    if kept is not None:
+                        self._prefixes.keep(kept)
                     heapq.heappush(self._waiting, (first.order, first))
                     return
-                self._join(first, room)
+                self._join(first, kept)
 
-    def _join(self, sequence: Decoded, room: int) -> None:
-        """Give a sequence a row. An error, as of rows that others made, ends the sequence."""
+    def _join(self, sequence: Decoded, kept: Prefix | None) -> None:
+        """Give a sequence the row that was kept for it, or a new one. An error, as of rows that
+        others made, ends the sequence."""
         try:
-            self._model.limit_caches(room)
-            sequence.row = self._model.join()
+            self._model.limit_caches(self._room([*self._active, sequence]))
+            if kept is not None:
+                sequence.row, sequence.given = kept.row, len(kept.tokens)
+            else:
+                running = [self._prefix(each) for each in self._active]
+                sequence.row, sequence.given = self._prefixes.row_for(sequence.prompt, running)
         except Exception as error:
             sequence.send(error)
+            if kept is not None:
+                self._model.leave(kept.row)
             return
+        self._counts["reused_tokens"] += sequence.given
         self._active.append(sequence)
         self._counts["sequences"] += not sequence.made
         sequence.deadline = None
+
+    def _prefix(self, sequence: Decoded) -> Prefix:
+        """What the row of a sequence has."""
+        length = self._model.length(sequence.row)
+        return Prefix(sequence.row, sequence.tokens()[:length], max(length, sequence.floor))
+
+    def _fit(self, sequences: Sequence[Decoded]) -> bool:
+        """Whether the caches of sequences fit; caches that are kept make room for them."""
+        room, own = self._room(sequences), self._cache_bytes(sequences)
+        while own + self._prefixes.bytes() > room:
+            if not self._prefixes.drop():
+                return False
+        return True
 
     def _make_room(self) -> None:
         """Plan room for the next tokens; sequences that began last pause until the others fit."""
         grown = [each for each in self._active if each.length > each.planned]
         for each in grown:
             each.plan()
-        while (
-            len(self._active) > 1
-            and grown
-            and (self._cache_bytes(self._active) > self._room(self._active))
-        ):
+        while grown and not self._fit(self._active) and len(self._active) > 1:
             last = max(self._active, key=lambda each: each.order)
             self._leave(last)
             last.pause()
@@ -306,7 +328,7 @@ class _Decoding:
                 self._model.limit_caches(self._room(self._active))
 
     def _cache_bytes(self, sequences: Sequence[Decoded]) -> int:
-        return self._model.cache_bytes([each.planned for each in sequences])
+        return self._model.cache_bytes([max(each.planned, each.floor) for each in sequences])
 
     def _step_bytes(self, sequences: Sequence[Decoded]) -> int:
         """Most bytes of a step of sequences: all are at their planned ends, one has a chunk."""
@@ -317,6 +339,16 @@ class _Decoding:
     def _room(self, sequences: Sequence[Decoded]) -> int:
         """Most bytes of caches beside the steps of sequences."""
         return self._model.cache_room(self._memory, self._step_bytes(sequences))
+
+    def _end(self, sequence: Decoded) -> None:
+        """Keep the row of a sequence that ended, for prompts that begin as it did."""
+        try:
+            kept = self._prefix(sequence)
+        except InputError:  # the row has left
+            self._leave(sequence)
+            return
+        self._active.remove(sequence)
+        self._prefixes.keep(kept)
 
     def _leave(self, sequence: Decoded) -> None:
         self._active.remove(sequence)
@@ -390,7 +422,8 @@ class _Decoding:
         sequence.send(token)
         if sequence.length >= sequence.longest or token in sequence.stop:
             sequence.send(_END)
-            self._leave(sequence)
+            with self._lock:
+                self._end(sequence)
 
 
 def _token_input(names: Sequence[str]) -> str:

@@ -47,7 +47,8 @@ def prometheus(found: Mapping[str, Any], decoders: Mapping[str, Any] | None = No
 def _decoder_lines(decoders: Mapping[str, Any]) -> Iterator[str]:
     for key, kind, what in (
         ("steps", "counter", "Steps."), ("tokens", "counter", "Tokens that were generated."),
-        ("prompt_tokens", "counter", "Tokens of prompts."),
+        ("prompt_tokens", "counter", "Tokens of prompts that steps read."),
+        ("reused_tokens", "counter", "Tokens of prompts that caches had already."),
         ("sequences", "counter", "Sequences that began."), ("seconds", "counter", "In steps."),
         ("paused", "counter", "Times that a sequence gave its row to others for a while."),
         ("rows", "gauge", "Sequences that run."), ("waiting", "gauge", "Sequences that wait."),

@@ -151,6 +151,69 @@ def test_sequences_that_pause_have_their_own_tokens(model: Any) -> None:
     assert limit // 2 < max(most) <= limit
 
 
+def logits_of(made: Any, tokens: np.ndarray, most: int = 5) -> list[bytes]:
+    """The bits of the logits of new tokens."""
+    found = list[bytes]()
+
+    def choose(logits: np.ndarray) -> int:
+        found.append(logits.tobytes())
+        return int(logits.argmax())
+
+    list(made.generate(tokens, most, choose=choose))
+    return found
+
+
+def test_prompts_that_begin_as_others_have_their_own_bits(model: Any) -> None:
+    system = prompt(200)
+    own = [np.concatenate([system[:count], prompt(n)]) for count, n in (
+        (200, 5), (200, 9), (150, 40), (60, 3), (33, 1), (31, 2), (200, 0))]  # fmt: skip
+    expected = []
+    for tokens in own:  # each alone, in a decoder that knows nothing
+        with Decoder(model) as made:
+            expected.append(logits_of(made, tokens))
+    with Decoder(model) as made:
+        assert [logits_of(made, tokens) for tokens in own] == expected
+        metrics = made.metrics()
+        assert metrics["reused_tokens"] >= 200 + 150 + 60 + 33
+        whole = sum(map(len, own))
+        assert metrics["prompt_tokens"] + metrics["reused_tokens"] == whole
+        assert metrics["bytes"]["kept"] and not metrics["bytes"]["caches"]
+        # a conversation: the row of the turn before goes on
+        first = list(made.generate(own[0], 20))
+        longer = np.concatenate([own[0], first, prompt(7)])
+        before = made.metrics()["reused_tokens"]
+        found = logits_of(made, longer)
+        assert made.metrics()["reused_tokens"] - before == len(own[0]) + 19
+        # beside a row that runs
+        running = made.generate(own[1], 300)
+        next(running)
+        assert logits_of(made, own[0]) == expected[0]
+        running.close()
+    assert model.rows == ()
+    with Decoder(model) as made:
+        assert logits_of(made, longer) == found
+
+
+def test_kept_caches_make_room_for_sequences(model: Any) -> None:
+    limit = 3 * model.cache_bytes([256]) + model.step_bytes([255] * 3, [128, 1, 1])
+    expected = {n: alone(model, prompt(n), 30, 128) for n in (150, 160, 170, 180, 190)}
+    with Decoder(model, memory=limit) as made:
+        for _ in range(3):
+            for n, tokens in expected.items():
+                assert list(made.generate(prompt(n), 30)) == tokens
+                found = made.metrics()["bytes"]
+                assert 0 < found["kept"] <= limit
+        assert len(model.rows) <= 3
+        long = list(made.generate(prompt(300), 100))
+        assert long == alone_bits(model, made, prompt(300), 100)
+
+
+def alone_bits(model: Any, made: Any, tokens: np.ndarray, most: int) -> list[int]:
+    made.close()
+    model.limit_caches(1 << 30)
+    return alone(model, tokens, most, 128)
+
+
 def test_sequences_that_wait_may_leave(model: Any) -> None:
     with Decoder(model, rows=1) as made:
         running = made.generate(prompt(5), 500)

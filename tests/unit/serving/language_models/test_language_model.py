@@ -110,6 +110,38 @@ def test_quantised_folders_are_near(lm: LanguageModel, folder: Path, quantize: s
         assert other.memory([1])["weights"] < lm.memory([1])["weights"] / 2
 
 
+@pytest.mark.parametrize("threads", (1, 2))
+@pytest.mark.parametrize("options", (
+    {}, {"quantize": "q8"}, {"quantize": "q4"}, {"model_type": "mistral", "sliding_window": 7},
+))  # fmt: skip
+def test_bits_do_not_depend_on_how_tokens_are_divided(
+    tmp_path: Path, options: dict[str, Any], threads: int
+) -> None:
+    quantize = {"quantize": options.pop("quantize")} if "quantize" in options else {}
+    path = write_folder(tmp_path / "tiny", **options)
+    with ad.language_model(path, threads=threads, **quantize) as model:
+        for count in (2, 17, 64, 100):
+            tokens = numpy.random.default_rng(count).integers(0, model.spec.vocabulary, count)
+            expected = logits_of(model, tokens.tolist())
+            for part in (1, 7, 16, count - 1):
+                row = model.model.join()
+                for begin in range(0, count, part):
+                    made = model.model.step({row: tokens[begin : begin + part]})["logits"]
+                model.model.leave(row)
+                assert numpy.array_equal(made[0], expected)
+
+
+def test_a_conversation_reads_what_is_new(lm: LanguageModel) -> None:
+    messages = [{"role": "user", "content": "0 1 2 3 " * 10}]
+    first = lm.chat(messages, 20, logit_bias={0: -1e3})
+    messages += [{"role": "assistant", "content": first.read()},
+                 {"role": "user", "content": "a model of words"}]  # fmt: skip
+    whole = len(lm.chat_tokens(messages))
+    before = lm.decoder.metrics()["prompt_tokens"]
+    lm.chat(messages, 5).read()
+    assert lm.decoder.metrics()["prompt_tokens"] - before <= whole - 40
+
+
 def test_answers_are_the_same_alone_and_in_company(lm: LanguageModel) -> None:
     def answer(prompt: str) -> list[int]:
         stream = lm.generate(prompt, 20, temperature=0.8, top_k=40, min_p=0.01, seed=7)
