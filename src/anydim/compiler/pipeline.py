@@ -139,7 +139,7 @@ PASSES: tuple[Pass, ...] = (
         "weight_only_quant",
         "after integers, which handles products of dequantised values; before simplify",
         "products read constant weights of 4 or 8 bits at that width",
-        lambda m, t, o: Narrow(m, t, few=o.precision == INT8),
+        lambda m, t, o: Narrow(m, t),
     ),
     Pass(
         "accumulate", "before simplify, which then converts constants once",

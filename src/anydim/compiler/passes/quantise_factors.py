@@ -31,14 +31,13 @@ from anydim.compiler.kernels.template import Template, first_match
 from anydim.compiler.passes.flow import (
     Line,
     group_of,
-    is_product,
     live,
     pack,
-    read_of,
     unique_name,
     unpack,
 )
 from anydim.compiler.passes.options import INT8
+from anydim.lang.meaning.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -50,7 +49,8 @@ from anydim.lang.tree import (
     Statement,
     TensorType,
 )
-from anydim.lang.tree.affine import affine, substitute
+from anydim.lang.tree.affine import affine, reads, substitute
+from anydim.lang.tree.typing import dtype_of
 from anydim.sizes import Size, product
 
 MOST = 127  # of the steps of a row
@@ -75,7 +75,7 @@ class QuantiseFactors:
         work = _Work(graph, self.machine, self.templates)
         lines, found = [], 0
         for line in unpack(graph):
-            found += is_product(line.statement)
+            found += is_sum_of_products(line.statement)
             lines += work.quantise_product(line)
         if found:
             counted = f"precision int8: {work.made} of {count_of(found, 'product')}"
@@ -95,18 +95,17 @@ class _Work:
         self.types, self.constants = dict(graph.types), dict(graph.constants)
         self.made = 0
         self._rows: dict[tuple[Read, tuple[Axis, ...], int], tuple[str, str]] = {}
-        self._weights: dict[tuple[str, tuple[int, ...]], tuple[str, str]] = {}
+        self._weights: dict[tuple[Expr, tuple[Axis, ...], tuple[int, ...]], tuple[str, str]] = {}
 
     def quantise_product(self, line: Line) -> list[Line]:
         """The line, or lines that quantise, multiply and scale."""
-        statement = line.statement
-        if not is_product(statement) or self.types[line.target].dtype != float32:
+        statement, body = line.statement, line.statement.body
+        if not is_sum_of_products(statement) or self.types[line.target].dtype != float32:
             return [line]
-        assert isinstance(statement.body, Apply)
-        left, right = (read_of(factor) for factor in statement.body.arguments)
-        if any(self.types[read.tensor].dtype != float32 for read in (left, right)):
-            return [line]
-        for values, weights in ((left, right), (right, left)):
+        assert isinstance(body, Apply)
+        for values, weights in (body.arguments, body.arguments[::-1]):
+            if not isinstance(values, Read) or self.types[values.tensor].dtype != float32:
+                continue
             shape = self.types[values.tensor].shape
             fits = self._is_worthwhile(weights, statement)
             if fits and _has_rows(values, shape, statement):
@@ -120,32 +119,34 @@ class _Work:
         match = first_match(self.templates, group, self.graph.box, self.machine, known)
         return match is not None and match[0].name == "int8"
 
-    def _is_worthwhile(self, read: Read, statement: Statement) -> bool:
-        """Whether a factor is constant weights of columns, of enough terms and columns."""
-        if read.tensor not in self.constants or read.flat or read.default is not None:
-            return False
-        extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
-        names = [index.name for index in read.indices if isinstance(index, Index)]
-        shape = tuple(extents[name] for name in names)
-        if len({*names}) < len(read.indices) or shape != self.types[read.tensor].shape:
+    def _is_worthwhile(self, weights: Expr, statement: Statement) -> bool:
+        """Whether a factor is constant weights of columns, of enough terms and columns.
+
+        They may be codes of 4 or 8 bits times scales.
+        """
+        known = all(r.tensor in self.constants and r.default is None for r in reads(weights))
+        if not reads(weights) or not known or dtype_of(weights, self.types) != float32:
             return False
         columns = next((a for a in reversed(statement.axes) if a.extent.constant != 1), None)
         terms = product(axis.extent for axis in statement.reduced).constant or 0
         return (
             columns is not None
-            and columns.name in names
+            and columns.name in free_axes(weights)
+            and all(axis.extent.constant is not None for axis in _axes_of(weights, statement))
             and (columns.extent.constant or 0) >= MIN_COLUMNS
             and MIN_TERMS <= terms <= MAX_TERMS
         )
 
-    def _split(self, line: Line, values: Read, weights: Read) -> list[Line]:
+    def _split(self, line: Line, values: Read, weights: Expr) -> list[Line]:
         statement = line.statement
         own = [axis for axis in statement.axes if axis.name in free_axes(values)]
         before, (top, rows) = self._quantise_rows(line, values, own)
-        narrow, scale = self._quantise_weights(weights, statement)
+        axes = _axes_of(weights, statement)
+        narrow, scale = self._quantise_weights(weights, axes, statement)
         across = [Index(axis.name) for axis in own]
         q = Read(rows, (*across, *(Index(axis.name) for axis in statement.reduced)))
-        factors = Cast(int32, q), Cast(int32, Read(narrow, weights.indices))
+        places = tuple(Index(axis.name) for axis in axes)
+        factors = Cast(int32, q), Cast(int32, Read(narrow, places))
         total = unique_name(f"{line.target}/sums", self.types)
         self.types[total] = TensorType(int32, self.types[line.target].shape)
         sums = Statement(
@@ -155,7 +156,7 @@ class _Work:
             return [*before, line]
         self.made += 1
         reduced = {axis.name for axis in statement.reduced}
-        kept = [index for index in weights.indices if not free_axes(index) & reduced]
+        kept = [index for index in places if index.name not in reduced]
         each = Apply("mul", (Read(top, tuple(across)), Read(scale, tuple(kept))))
         made = Read(total, tuple(Index(axis.name) for axis in statement.axes))
         scaled = Statement(line.target, statement.axes, Apply("mul", (Cast(float32, made), each)))
@@ -193,22 +194,53 @@ class _Work:
         self._rows[key] = top, bytes_
         return [Line(each, line.source) for each in statements], self._rows[key]
 
-    def _quantise_weights(self, read: Read, statement: Statement) -> tuple[str, str]:
+    def _quantise_weights(
+        self, weights: Expr, axes: Sequence[Axis], statement: Statement
+    ) -> tuple[str, str]:
         """Names of the weights in bytes and of their scales, which include that of rows."""
         reduced = {axis.name for axis in statement.reduced}
-        along = tuple(n for n, index in enumerate(read.indices) if free_axes(index) & reduced)
-        key = read.tensor, along
+        along = tuple(n for n, axis in enumerate(axes) if axis.name in reduced)
+        named = tuple(Axis(f"w{number}", axis.extent) for number, axis in enumerate(axes))
+        places = {axis.name: Index(own.name) for axis, own in zip(axes, named)}
+        key = substitute(weights, places), named, along
         if key not in self._weights:
-            array = self.constants[read.tensor].array
-            bytes_, scale = quantise_columns(array, along)
-            shape = self.types[read.tensor].shape
-            kept = tuple(size for n, size in enumerate(shape) if n not in along)
-            names = [unique_name(f"{read.tensor}/{kind}", self.types) for kind in ("int8", "scale")]
-            self.types[names[0]] = TensorType(int8, shape)
+            bytes_, scale = quantise_columns(self._values_of(*key[:2]), along)
+            stem = reads(weights)[0].tensor
+            names = [unique_name(f"{stem}/{kind}", self.types) for kind in ("int8", "scale")]
+            kept = tuple(axis.extent for n, axis in enumerate(axes) if n not in along)
+            self.types[names[0]] = TensorType(int8, tuple(axis.extent for axis in axes))
             self.types[names[1]] = TensorType(float32, kept)
             self.constants.update(zip(names, (Constant(bytes_), Constant(scale))))
             self._weights[key] = names[0], names[1]
         return self._weights[key]
+
+    def _values_of(self, weights: Expr, axes: tuple[Axis, ...]) -> numpy.ndarray:
+        """The weights over these axes."""
+        order = [axis.name for axis in axes]
+        if isinstance(weights, Read) and not weights.flat:
+            names = [index.name for index in weights.indices if isinstance(index, Index)]
+            extents = {axis.name: axis.extent for axis in axes}
+            whole = tuple(extents[name] for name in names) == self.types[weights.tensor].shape
+            if whole and sorted(names) == sorted(order) and len(names) == len(weights.indices):
+                array = self.constants[weights.tensor].array
+                return array.transpose([names.index(name) for name in order])
+        types = {**self.types, "w": TensorType(float32, tuple(axis.extent for axis in axes))}
+        group = group_of([Statement("w", axes, weights)], types, ["w"])
+        held = {tensor.name: self.constants[tensor.name].array for tensor in group.inputs}
+        return evaluate_group(group, held, {})["w"]
+
+
+def is_sum_of_products(statement: Statement) -> bool:
+    """Whether a statement sums products of two factors, of which one is read."""
+    body = statement.body
+    product_ = statement.combine == "add" and isinstance(body, Apply) and body.function == "mul"
+    return product_ and any(isinstance(part, Read) for part in getattr(body, "arguments", ()))
+
+
+def _axes_of(weights: Expr, statement: Statement) -> tuple[Axis, ...]:
+    """The axes of a statement that weights depend on."""
+    used = free_axes(weights)
+    return tuple(axis for axis in (*statement.axes, *statement.reduced) if axis.name in used)
 
 
 def quantise_columns(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anydim.base.dtypes import DType, float32, int4, int8
+from anydim.base.dtypes import float32, int4, int8
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.kernels.launch import Machine
@@ -27,14 +27,10 @@ from anydim.lang.tree.affine import reads
 
 @dataclass(frozen=True)
 class Narrow:
-    """Inline the dequantisation of weights into the products that read them.
-
-    `few`: of weights of 4 bits alone, as products of bytes are made of the others.
-    """
+    """Inline the dequantisation of weights into the products that read them."""
 
     machine: Machine
     templates: tuple[Template, ...]
-    few: bool = False
 
     def run(self, graph: Graph) -> Graph:
         bodies: dict[str, Statement] = {}
@@ -59,7 +55,7 @@ class Narrow:
             return line
         assert isinstance(statement.body, Apply)
         for number, factor in enumerate(statement.body.arguments):
-            weights = _weights(factor, bodies, types, graph, (int4,) if self.few else (int4, int8))
+            weights = _weights(factor, bodies, types, graph)
             if weights is None or not fixed.issuperset(r.tensor for r in reads(weights)):
                 continue
             other = statement.body.arguments[1 - number]
@@ -72,9 +68,8 @@ class Narrow:
 
 
 def _weights(
-    factor: Expr, bodies: dict[str, Statement], types: dict[str, TensorType], graph: Graph,
-    held_as: tuple[DType, ...],
-) -> Expr | None:  # fmt: skip
+    factor: Expr, bodies: dict[str, Statement], types: dict[str, TensorType], graph: Graph
+) -> Expr | None:
     """Match a factor float32(weights) * scale; else None."""
     found = find_dequantisation(factor, bodies, types)
     if found is None or not isinstance(found.scale, Read):
@@ -83,7 +78,7 @@ def _weights(
     if isinstance(whole, Apply) and _are_zeros(whole.arguments[1], graph):
         whole = whole.arguments[0]
     held = whole.argument if isinstance(whole, Cast) else None
-    if not isinstance(held, Read) or types[held.tensor].dtype not in held_as:
+    if not isinstance(held, Read) or types[held.tensor].dtype not in (int4, int8):
         return None
     return Apply("mul", (Cast(float32, held), found.scale))
 
