@@ -1,9 +1,9 @@
-// One engine or both in turn on the cases of a request, in node: see browsers.py.
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
-import { pathToFileURL } from "node:url";
-
-const { folder, onnx, modules, relaxed, cases, rounds, engines } = JSON.parse(readFileSync(0, "utf8"));
+// One engine or both in turn on the cases of a request, in node or in a page: see browsers.py.
+const inNode = typeof process === "object";
+const files = inNode ? await import("node:fs") : null;
+const address = inNode ? (await import("node:url")).pathToFileURL : null;
+const request = inNode ? JSON.parse(files.readFileSync(0, "utf8")) : await (await fetch("request")).json();
+const { folder, onnx, modules, relaxed, cases, rounds, engines } = request;
 const ARRAYS = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, bool: Uint8Array };
 
 function drawn({ dtype, shape }) {
@@ -13,24 +13,33 @@ function drawn({ dtype, shape }) {
 }
 
 async function anydim() {
-  const { load } = await import(pathToFileURL(`${folder}/model.js`));
+  const { load } = await import(inNode ? address(`${folder}/model.js`) : "/model/model.js");
   const model = await load({ relaxed });
   return (inputs) => model.run(inputs);
 }
 
+async function imported() {
+  if (!inNode) {
+    const ort = await import("/ort/ort.wasm.min.mjs");
+    ort.env.wasm.wasmPaths = "/ort/";
+    return ort;
+  }
+  const { createRequire } = await import("node:module");
+  return (await import(address(createRequire(address(`${modules}/`)).resolve("onnxruntime-web")))).default;
+}
+
 async function onnxruntime() {
-  const path = createRequire(pathToFileURL(`${modules}/`)).resolve("onnxruntime-web");
-  const { default: ort } = await import(pathToFileURL(path));
+  const ort = await imported();
   ort.env.wasm.numThreads = 1;
   ort.env.logLevel = "error";
-  const session = await ort.InferenceSession.create(readFileSync(onnx), { logSeverityLevel: 3 });
+  const session = await ort.InferenceSession.create(inNode ? files.readFileSync(onnx) : "/onnx/" + onnx.split("/").at(-1), { logSeverityLevel: 3 });
   return (inputs) => session.run(Object.fromEntries(Object.entries(inputs).map(([name, { data, shape }]) => {
     const type = { Float32Array: "float32", BigInt64Array: "int64", Int32Array: "int32", Uint8Array: "bool" }[data[Symbol.toStringTag]];
     return [name, new ort.Tensor(type, data, shape)];
   })));
 }
 
-const processor = () => process.cpuUsage().user / 1e3 + process.cpuUsage().system / 1e3;
+const processor = () => (inNode ? (process.cpuUsage().user + process.cpuUsage().system) / 1e3 : performance.now());
 const median = (values) => values.sort((a, b) => a - b)[values.length >> 1];
 const begin = performance.now(), begun = processor();
 const ways = { anydim, onnxruntime };
@@ -52,5 +61,6 @@ for (const given of cases) {
   const ratios = times[0].map((took, round) => took / times.at(-1)[round]);
   found.push({ times: times.map((each) => median([...each])), ratio: median(ratios) });
 }
-found[0].bytes = process.memoryUsage().rss;
-console.log(JSON.stringify(found));
+if (inNode) found[0].bytes = process.memoryUsage().rss;
+if (inNode) console.log(JSON.stringify(found));
+else await fetch("answers", { method: "POST", body: JSON.stringify(found) });

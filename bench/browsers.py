@@ -4,8 +4,9 @@
     python -m bench.browsers --modules out/node_modules                  # MiniLM
     python -m bench.browsers --modules out/node_modules rec.onnx x=1x3x48x64,1x3x48x320
 
-Both engines run on one thread. Times are processor time of the node process. Inputs of a file are
-shapes, one for each case; `relaxed` has fused multiply-add, which node 20 has behind a flag.
+Both engines run on one thread. Times are processor time of the node process, with --page time in
+a headless Chromium. Inputs of a file are shapes, one for each case; `relaxed` has fused
+multiply-add, which node 20 has behind a flag.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import click
 
 import anydim as ad
 from examples.minilm.model import model_path
+from tests.unit.deploy.web.chromium import posted
 
 ROUNDS = 15
 RELAXED = "--experimental-wasm-relaxed-simd"
@@ -33,9 +35,10 @@ Case = Mapping[str, Mapping[str, object]]
 @click.command(help=__doc__)
 @click.option("--modules", required=True, help="the folder node_modules with onnxruntime-web")
 @click.option("--rounds", default=ROUNDS)
+@click.option("--page", is_flag=True, help="calls in a page of Chromium instead of node")
 @click.argument("model", required=False)
 @click.argument("inputs", nargs=-1)
-def main(modules: str, rounds: int, model: str | None, inputs: Sequence[str]) -> None:
+def main(modules: str, rounds: int, page: bool, model: str | None, inputs: Sequence[str]) -> None:
     path = Path(model or model_path())
     made = ad.compile(str(path), threads=1)
     cases = _cases(made, inputs) if model else [_texts(*size) for size in SIZES]
@@ -48,12 +51,13 @@ def main(modules: str, rounds: int, model: str | None, inputs: Sequence[str]) ->
         }  # fmt: skip
         for relaxed in (False, True):
             name = "relaxed" if relaxed else "simd128"
-            _, *found = _node({**given, "relaxed": relaxed, "engines": ["anydim", "onnxruntime"]})
+            both = {**given, "relaxed": relaxed, "engines": ["anydim", "onnxruntime"]}
+            _, *found = _page(both) if page else _node(both)
             for case, each in zip(cases, found):
                 ours, theirs = each["times"]
                 shapes = " ".join(str(spec["shape"]) for spec in case.values())
                 click.echo(f"{name} {shapes}: {ours:.1f} ms, {theirs:.1f} ms, {each['ratio']:.2f}")
-        for engine in ("anydim", "onnxruntime"):
+        for engine in () if page else ("anydim", "onnxruntime"):
             alone = {**given, "cases": cases[:1], "relaxed": True, "engines": [engine], "rounds": 1}
             starts = [_node(alone)[0] for _ in range(5)]
             took, busy = (min(each[kind] for each in starts) for kind in ("start", "processor"))
@@ -106,6 +110,16 @@ def _node(request: Mapping[str, Any]) -> list[dict[str, Any]]:
         encoding="utf-8",
     )  # fmt: skip
     found = json.loads(done.stdout)
+    assert isinstance(found, list)
+    return found
+
+
+def _page(request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    here, onnx = Path(__file__).parent, Path(request["onnx"])
+    there = Path(request["modules"], "onnxruntime-web", "dist")
+    folders = {"": here, "model": Path(request["folder"]), "onnx": onnx.parent, "ort": there}
+    script = b'<!doctype html><script type="module" src="/browsers.mjs"></script>'
+    found = posted(script, folders, request)
     assert isinstance(found, list)
     return found
 

@@ -16,7 +16,11 @@ import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 _HERE = Path(__file__).parent
-_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".html": "text/html"}
+_SECONDS = 300  # the most that a page may take
+_TYPES = {
+    ".js": "text/javascript", ".mjs": "text/javascript", ".html": "text/html",
+    ".wasm": "application/wasm",
+}  # fmt: skip
 _OPTIONS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -29,17 +33,29 @@ def answers_in_page(
 ) -> list[dict[str, Any]]:
     """The answers of calls in one instance, in a page; as `node.answers`."""
     request = {"calls": list(calls), "options": {"relaxed": relaxed, **options}}
+    found = posted((_HERE / "calls.html").read_bytes(), {"": _HERE, "model": folder}, request)
+    assert isinstance(found, list)
+    return found
+
+
+def posted(page: bytes, folders: Mapping[str, Path], request: object) -> Any:
+    """What a page posts to `answers`; it finds `request`, and folders by the first part of a path.
+
+    Files in no other folder are those of the folder ''.
+    """
     found: list[bytes] = []
     done = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             path = self.path.strip("/")
+            first, _, rest = path.partition("/")
+            file = folders[first] / rest if first in folders else folders[""] / path
             if path == "request":
                 self.answer(json.dumps(request).encode(), "application/json")
-                return
-            file = folder / path[6:] if path.startswith("model/") else _HERE / path
-            if file.is_file():
+            elif not path:
+                self.answer(page, "text/html")
+            elif file.is_file():
                 self.answer(file.read_bytes(), _TYPES.get(file.suffix, "application/octet-stream"))
             else:
                 self.send_error(404)
@@ -53,6 +69,8 @@ def answers_in_page(
             self.send_response(200)
             self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(data)))
+            self.send_header("Cross-Origin-Opener-Policy", "same-origin")  # for finer clocks
+            self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
             self.end_headers()
             self.wfile.write(data)
 
@@ -62,16 +80,14 @@ def answers_in_page(
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-            address = f"http://127.0.0.1:{server.server_port}/calls.html"
+            address = f"http://127.0.0.1:{server.server_port}/"
             command = [str(CHROMIUM), *_OPTIONS, f"--user-data-dir={home}", address]
             quiet = subprocess.DEVNULL
             browser = subprocess.Popen(command, stdout=quiet, stderr=quiet)
             try:
-                assert done.wait(120), "the page does not answer"
+                assert done.wait(_SECONDS), "the page does not answer"
             finally:
                 browser.terminate()
                 browser.wait(20)
                 server.shutdown()
-    made = json.loads(found[0])
-    assert isinstance(made, list)
-    return made
+    return json.loads(found[0])
