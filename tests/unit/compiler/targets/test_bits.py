@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from anydim.base import settings
 from anydim.base.dtypes import DTYPES, boolean
 from anydim.compiler.kernels import ir
 from anydim.compiler.targets.evaluated.evaluator import run
 from anydim.compiler.targets.run import launch
+from anydim.compiler.targets.targets import target
 from tests.unit.compiler.targets.programs import START, STOP, index, kernel, loop, number, op
 
 pytestmark = pytest.mark.usefixtures("kernel_target")
@@ -16,6 +18,9 @@ pytestmark = pytest.mark.usefixtures("kernel_target")
 
 @pytest.mark.parametrize("lanes", [8, 16, 32, 64])
 def test_flags_are_bits(lanes):
+    most = target(settings.target).processor.max_lanes
+    if most and lanes > most:
+        pytest.skip(f"vectors have at most {most} lanes")
     bits = ir.Type(DTYPES[f"uint{lanes}"])
     operands = [ir.Operand("x", boolean), *(ir.Operand(n, bits.dtype, True) for n in "abc")]
     place = op("mul", index("i"), number(lanes))
