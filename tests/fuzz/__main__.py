@@ -17,6 +17,7 @@ from tests.fuzz import (
     decoders,
     derivatives,
     edges,
+    exchanged_weights,
     factors,
     independence,
     metamorphic,
@@ -41,7 +42,7 @@ KINDS = {
     "decoders": decoders.run, "structures": structures.run,
     "deciding": deciding.run, "nested": nested_calls.run,
     "independence": independence.run, "mixers": independence.run_planted,
-    "derivatives": derivatives.run, "factors": factors.run,
+    "derivatives": derivatives.run, "factors": factors.run, "weights": exchanged_weights.run,
 }  # fmt: skip
 
 
@@ -68,6 +69,7 @@ KINDS = {
 @click.option("--factors", "kind", flag_value="factors", help="Windows with factors, in numpy.")
 @click.option("--independence", "kind", flag_value="independence", help="Rows proven to be alone.")
 @click.option("--mixers", "kind", flag_value="mixers", help="Rows that a planted operator mixes.")
+@click.option("--weights", "kind", flag_value="weights", help="Models of one structure.")
 @click.option("--watched", is_flag=True, help="Watch what each launch writes (tests/guards.py).")
 @click.option("--coverage", is_flag=True, help="Print what the graphs try; compile nothing.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file that failures go to as well.")

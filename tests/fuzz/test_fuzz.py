@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.fuzz import edges, networks, nnsmith_graphs, onnx_peers, structures
+from tests.fuzz import edges, exchanged_weights, networks, nnsmith_graphs, onnx_peers, structures
 from tests.fuzz.runner import Outcome, run
 from tests.guards import everywhere
 
@@ -61,6 +61,17 @@ def test_a_few_random_onnx_models() -> None:
 @pytest.mark.slow
 def test_many_random_onnx_models() -> None:
     found = failures(range(10_000, 10_000 + MANY_MODELS), onnx_peers.run)
+    assert not found, found
+
+
+def test_a_few_random_models_with_other_weights() -> None:
+    found = failures(range(2), exchanged_weights.run)
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_many_random_models_with_other_weights() -> None:
+    found = failures(range(10_000, 10_000 + MANY_NETWORKS), exchanged_weights.run)
     assert not found, found
 
 

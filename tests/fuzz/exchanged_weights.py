@@ -1,0 +1,104 @@
+"""Two random models of one structure: the second, made from the program of the first or loaded into
+its model, has the bits of its own compilation.
+
+Weights of the second are drawn anew, or have equal rows, zeros, one value, not a number, infinity,
+or numbers without a normal form.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy
+import onnx
+from onnx import numpy_helper
+
+import anydim as ad
+from anydim.base import settings
+from tests.fuzz import networks, onnx_nodes
+from tests.fuzz.onnx_models import Models
+from tests.fuzz.onnx_peers import feeds_of, text
+from tests.fuzz.runner import Outcome, run_texts
+
+CALLS = 3
+REFUSED = ("depend", "no weights that can be exchanged")
+
+
+def random_pair(seed: int) -> tuple[Models, onnx.ModelProto, onnx.ModelProto]:
+    """A random model twice, with other weights of floats."""
+    made = networks.random_network(seed) if seed % 2 else onnx_nodes.random_model(seed)
+    one, two = made.model(), made.model()
+    for tensor in two.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        if array.dtype.kind == "f" and array.size > 1:
+            other = redrawn(array, numpy.random.default_rng((seed, len(tensor.name))), made)
+            tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
+    return made, one, two
+
+
+def redrawn(array: numpy.ndarray, random: numpy.random.Generator, m: Models) -> numpy.ndarray:
+    """Other elements of the same type and shape."""
+    made = array * random.uniform(0.5, 1.5, array.shape)
+    flat = made.reshape(-1)
+    kind = m.one(("plain", "plain", "plain", "rows", "zeros", "one", "nan", "inf", "tiny"))
+    if kind == "rows":
+        made[...] = made[:1]
+    elif kind in ("zeros", "one"):
+        made[...] = float(kind == "one")
+    elif kind == "tiny":
+        made *= 1e-42
+    elif kind != "plain":
+        flat[random.integers(flat.size)] = float(kind)
+    return made.astype(array.dtype)
+
+
+def fault(seed: int) -> str:
+    """What differs; '' for nothing."""
+    made, one, two = random_pair(seed)
+    data = one.SerializeToString(), two.SerializeToString()
+    with settings.override(keep_programs=False):
+        first, own = (compiled(each) for each in data)
+    cached = {"use_cache": True, "keep_programs": True}
+    with tempfile.TemporaryDirectory() as folder, settings.override(cache_dir=folder, **cached):
+        model, found = (compiled(each) for each in data)
+    if not isinstance(own, ad.Model) or not isinstance(found, ad.Model):
+        return "" if own == found else f"compile: {found}, and {own} alone"
+    assert isinstance(model, ad.Model)
+    try:
+        model.load_weights(data[1])
+        loaded = own
+    except ad.UserError as error:
+        if not any(text in str(error) for text in REFUSED):
+            return f"load_weights: {error}"
+        loaded = first
+    for sizes in islice(networks.points(made), CALLS):
+        feeds = feeds_of(made, sizes)
+        for name, mine, other in (("compile", found, own), ("load_weights", model, loaded)):
+            if results(mine, feeds) != results(other, feeds):
+                return f"{name}: results at {sizes} are not those of a compilation"
+    return ""
+
+
+def compiled(data: bytes) -> ad.Model | str:
+    """The model, or the error of a file whose weights are sizes that do not fit, such as scales."""
+    try:
+        return ad.compile(data)
+    except ad.ModelError as error:
+        return str(error)
+
+
+def results(model: ad.Model, feeds: dict[str, numpy.ndarray]) -> object:
+    """The bytes of all results, or the kind of error."""
+    names = {value.name for value in model.inputs}
+    try:
+        made = model(**{name: array for name, array in feeds.items() if name in names})
+    except ad.UserError as error:
+        return type(error)
+    return {name: numpy.asarray(each).tobytes() for name, each in made.items()}
+
+
+def run(seeds: range, small: bool = True) -> Iterator[Outcome]:
+    """The outcomes of these seeds, in order."""
+    return run_texts(seeds, small, fault, lambda seed: text(random_pair(seed)[2]))
