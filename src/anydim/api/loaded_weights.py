@@ -37,7 +37,7 @@ def load_weights(model: Any, source: Any) -> None:
     """Load the weights of a source or a mapping; see `Model.load_weights`."""
     _check_kind(model)
     record = model._derivations()
-    if record is None:
+    if record is None or all(digest for *_, digest in record["weights"]):
         raise OptionError(
             f"{model.name} has no weights that can be exchanged",
             "its source is an ONNX model, or a Builder whose constants have names: "

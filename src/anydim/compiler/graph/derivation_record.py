@@ -182,6 +182,7 @@ class _Derived:
     def __init__(self, whole: Mapping[str, Any], weight: Callable[[int], numpy.ndarray]) -> None:
         self._steps, self._weight, self._pages = whole["steps"], weight, Pages()
         self._made: dict[int, numpy.ndarray] = {}
+        self._room = numpy.empty(0, numpy.uint8)
         self._uses = Counter(n for kind, inputs, *_ in self._steps if kind != "weight"
                              for n in inputs)  # fmt: skip
         self._uses.update(number for number, *_ in (*whole["facts"], *whole["outputs"].values()))
@@ -204,7 +205,22 @@ class _Derived:
         if packing is None:
             return numpy.require(self.take(number), None, ("C", "A"))
         fields = {name: _tuples(value) for name, value in packing.items() if name != "is"}
-        return pack(self.take(number), _PACKINGS[packing["is"]](**fields), self._pages)
+        return pack(self._take_to_pack(number), _PACKINGS[packing["is"]](**fields), self._pages)
+
+    def _take_to_pack(self, number: int) -> numpy.ndarray:
+        """The array of a step, in memory that the next one reuses if it is a product: pages of new
+        memory cost four times as much as the product itself."""
+        kind, inputs, *rest = self._steps[number]
+        if kind != "scale" or self._uses[number] > 1:
+            return self.take(number)
+        array, scale = map(self.take, inputs)
+        if array.dtype != scale.dtype:
+            return Scaled(tuple(*rest)).run(array, scale)
+        if array.nbytes > self._room.nbytes:
+            self._room = numpy.empty(array.nbytes, numpy.uint8)
+        made: numpy.ndarray = self._room[: array.nbytes].view(array.dtype).reshape(array.shape)
+        numpy.copyto(made, array)  # which may be unaligned, and then is multiplied in pieces
+        return numpy.multiply(made, scale.reshape(*rest), out=made)
 
     def _make(self, kind: str, inputs: Any, *rest: Any) -> numpy.ndarray:
         if kind == "weight":
@@ -213,7 +229,10 @@ class _Derived:
             dtype, shape, text = rest
             flat = numpy.frombuffer(b64decode(text), numpy.uint8)
             return flat.view(DTYPES[dtype].numpy).reshape(shape)
-        return self._step(kind, *rest).run(*map(self.take, inputs))
+        arrays = [*map(self.take, inputs)]
+        if kind == "evaluate":  # numpy sums unaligned elements in other parts
+            arrays = [numpy.require(each, None, "A") for each in arrays]
+        return self._step(kind, *rest).run(*arrays)
 
     def _step(self, kind: str, *rest: Any) -> Step:
         if kind == "scale":

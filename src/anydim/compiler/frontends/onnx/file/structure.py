@@ -203,7 +203,6 @@ def _field(data: memoryview, span: Span) -> bytes:
 
 
 def read_weight(content: memoryview, stored: StoredWeight) -> numpy.ndarray:
-    """The array of a weight with this content, an aligned view or a copy."""
+    """The array of a weight with this content, a view that may be unaligned."""
     flat = numpy.frombuffer(content, numpy.uint8)
-    array = flat.view(stored.dtype.numpy).reshape(stored.shape)
-    return array if array.flags.aligned else array.copy()
+    return flat.view(stored.dtype.numpy).reshape(stored.shape)
