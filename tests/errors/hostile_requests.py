@@ -89,6 +89,14 @@ class Hostile:
             "completions", "/v1/completions", changed(json.dumps(given).encode(), random)
         )
 
+    def chat(self, random: Random) -> Answer:
+        """Messages for a decoder, which takes none, mutated."""
+        message = {"role": "user", "content": "a"}
+        given = {"messages": [message], "max_tokens": 3, "stream": random.random() < 0.5}
+        return self._sent(
+            "chat", "/v1/chat/completions", changed(json.dumps(given).encode(), random)
+        )
+
     def rpc(self, random: Random) -> Answer:
         """A message over gRPC, mutated."""
         import grpc
@@ -114,7 +122,7 @@ def sent(server: Running, count: int, seed: int) -> bool:
     with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
         hostile = Hostile(server, channel.unary_unary(f"/{SERVICE}/ModelInfer", bytes, bytes))
         kinds = [hostile.malformed, hostile.binary, hostile.strings, hostile.embeddings,
-                 hostile.completions, hostile.rpc]  # fmt: skip
+                 hostile.completions, hostile.chat, hostile.rpc]  # fmt: skip
         for number in range(count):
             send = hostile.long if number % 50 == 0 else kinds[number % len(kinds)]
             kind, status, text = send(random)

@@ -38,6 +38,9 @@ def language_model_options(command: Any) -> Any:
                      "most 8192."),
         click.option("--quantize", type=click.Choice(["q8", "q4"]),
                      help="Float weights become codes of 8 or 4 bits."),
+        click.option("--precision", metavar="TEXT",
+                     help="How products may round: bfloat16 or int8. Default: "
+                     "float32."),
     )):  # fmt: skip
         command = option(command)
     return command
@@ -45,7 +48,7 @@ def language_model_options(command: Any) -> Any:
 
 def open_language_model(
     console: Console, path: str, threads: int | str, memory: str, context: int | None,
-    quantize: str | None,
+    quantize: str | None, precision: str | None = None,
 ) -> Any:  # fmt: skip
     """The language model of a path; raises UserError kinds."""
     try:
@@ -54,8 +57,9 @@ def open_language_model(
         raise missing_module("a language model", error) from error
     with console.task(f"opening {Path(path).name}"):
         return module.language_model(
-            path, context=context, quantize=quantize, memory=memory, threads=threads
-        )
+            path, context=context, quantize=quantize, memory=memory, threads=threads,
+            precision=precision,
+        )  # fmt: skip
 
 
 @click.command
@@ -79,7 +83,7 @@ def open_language_model(
 def chat(
     model: str, system: str | None, max_tokens: int | None, temperature: float, top_p: float,
     top_k: int, repetition_penalty: float, seed: int | None, threads: int | None, memory: str,
-    context: int | None, quantize: str | None, stats: bool, quiet: bool,
+    context: int | None, quantize: str | None, precision: str | None, stats: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Chat with a language model: a GGUF file, or a folder of Hugging Face.
 
@@ -102,7 +106,7 @@ def chat(
       echo "What is the capital of France?" | anydim chat model.gguf --quiet
     """
     console = Console(quiet)
-    lm = open_language_model(console, model, threads or AUTO, memory, context, quantize)
+    lm = open_language_model(console, model, threads or AUTO, memory, context, quantize, precision)
     options = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed,
                "repetition_penalty": repetition_penalty}  # fmt: skip
     with lm:

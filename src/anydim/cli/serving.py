@@ -84,12 +84,17 @@ from anydim.sizes import Dim
     "--quantize", type=click.Choice(["q8", "q4"]),
     help="Float weights of language models become codes of 8 or 4 bits.",
 )  # fmt: skip
+@click.option(
+    "--precision", metavar="TEXT",
+    help="How products of language models may round: bfloat16 or int8. Default: float32.",
+)  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Log warnings and errors only.")
 def serve(
     models: Sequence[str], memory: str, threads: int | None, calls: int, queue: int, host: str,
     port: int, grpc_port: int, no_grpc: bool, tokenizers: Sequence[tuple[str, str]],
     batch: Sequence[tuple[str, str]], decoders: Sequence[tuple[str, str]], cache_memory: str | None,
-    dims: Sequence[Any], context: int | None, quantize: str | None, quiet: bool,
+    dims: Sequence[Any], context: int | None, quantize: str | None, precision: str | None,
+    quiet: bool,
 ) -> None:  # fmt: skip
     """Serve models over REST and gRPC, by the open inference protocol v2.
 
@@ -119,7 +124,8 @@ def serve(
         tokenizers=once("--tokenizer", tokenizers), batch=once("--batch", batch),
         decoders=once("--decoder", decoders),
         cache_memory=None if cache_memory is None else bytes_of(cache_memory, "--cache-memory"),
-        dims=dims_by_name(dims), context=context, quantize=quantize, quiet=quiet,
+        dims=dims_by_name(dims), context=context, quantize=quantize, precision=precision,
+        quiet=quiet,
     )  # fmt: skip
     _module("run").serve(settings)
 

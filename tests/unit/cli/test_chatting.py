@@ -93,7 +93,7 @@ def test_the_oldest_messages_are_left_out_where_all_do_not_fit(call: Call, lm: A
     ("chat nowhere.gguf", "there is no 'nowhere.gguf'"),
     ("chat tiny --context 4096", "the model declares 128 tokens"),
     ("chat tiny --temperature -1", "temperature"), ("chat tiny --quantize q5", "q5"),
-    ("chat tiny --memory 1KiB", "bytes"), ("chat", "MODEL"),
+    ("chat tiny --precision half", "half"), ("chat tiny --memory 1KiB", "bytes"), ("chat", "MODEL"),
     ("bench tiny --tokens 127", "at most 128"),
 ])  # fmt: skip
 def test_what_cannot_run_says_why(call: Call, line: str, said: str) -> None:

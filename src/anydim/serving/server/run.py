@@ -60,8 +60,8 @@ class Settings:
     `memory` is the limit of the process in bytes; `grpc_port` None means no gRPC. `batch` are, by
     model, the dims along which requests of equal shapes share calls. `dims` are those of models
     that are compiled. `decoders` are their files by name, each with `cache_memory` bytes of caches;
-    None: language models share what is free, and other decoders have `CACHE_MEMORY`. `context` and
-    `quantize` are of language models, which are among the `models`.
+    None: language models share what is free, and other decoders have `CACHE_MEMORY`. `context`,
+    `quantize` and `precision` are of language models, which are among the `models`.
     """
 
     models: Sequence[str]
@@ -80,6 +80,7 @@ class Settings:
     quiet: bool
     context: int | None = None
     quantize: str | None = None
+    precision: str | None = None
 
 
 def serve(settings: Settings) -> None:
@@ -251,7 +252,8 @@ class _Served:
         settings = self._settings
         tokenizer = settings.tokenizers.get(name)
         opened = open_model(path, settings.context, settings.quantize, tokenizer)
-        return _warm(name, path, compiled(opened, self._threads()), opened)
+        rows = compiled(opened, self._threads(), settings.precision)
+        return _warm(name, path, rows, opened)
 
     def _threads(self) -> int | str:
         return AUTO if self._settings.threads is None else self._settings.threads
