@@ -4,6 +4,7 @@
     python -m bench.kernels.bfloat16 --model minilm.onnx
     python -m bench.kernels.bfloat16 --layers       convolutions, channels last and first
     python -m bench.kernels.bfloat16 --precision int8 --model minilm.onnx
+    python -m bench.kernels.bfloat16 --model minilm.onnx --openvino       with its bfloat16
 
 One thread, called in turns: medians of processor time in microseconds, their ratio, and the largest
 error. A model takes images [batch, 3, 224, 224], or int64 [batch, seq] in `input_ids` and
@@ -16,7 +17,9 @@ import argparse
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib import import_module
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +46,7 @@ def processor_times(calls: Sequence[Callable[[], object]]) -> list[float]:
     return [median(times) for times in found]
 
 
-def compare(models: Sequence[ad.Model], **inputs: np.ndarray) -> str:
+def compare(models: Sequence[Callable[..., Any]], **inputs: np.ndarray) -> str:
     """Times of both models, and the difference of their first results."""
     wide, narrow = processor_times([partial(model, **inputs) for model in models])
     first, second = (next(iter(model(**inputs).values())) for model in models)
@@ -71,6 +74,19 @@ def layer_lines(precision: str) -> Iterator[str]:
                 yield f"{layer}  {layout[9:]:5} {compare(both(model_of(layer), precision), x=x)}"
 
 
+class InOpenvino:
+    """A model in OpenVINO's bfloat16, one thread, called as an `ad.Model` is."""
+
+    def __init__(self, path: str) -> None:
+        openvino = import_module("openvino")
+        hints = {"INFERENCE_PRECISION_HINT": "bf16", "INFERENCE_NUM_THREADS": 1}
+        self.request = openvino.Core().compile_model(path, "CPU", hints).create_infer_request()
+
+    def __call__(self, **inputs: np.ndarray) -> dict[str, np.ndarray]:
+        found = self.request.infer(inputs, share_inputs=True, share_outputs=True)
+        return {"": np.array(found[0])}
+
+
 def lines(given: argparse.Namespace) -> Iterator[str]:
     """A line for each size."""
     if given.layers:
@@ -90,10 +106,15 @@ def lines(given: argparse.Namespace) -> Iterator[str]:
             x = random.standard_normal((rows, given.depth), np.float32)
             yield f"{rows:8} {compare(made, x=x)}"
         return
+    other = InOpenvino(given.model) if given.openvino else None
     for batch, seq in SIZES:
         ids = random.integers(1000, 20000, (batch, seq))
-        found = compare(made, input_ids=ids, attention_mask=np.ones_like(ids))
-        yield f"{f'{batch} x {seq}':>8} {found}"
+        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        yield f"{f'{batch} x {seq}':>8} {compare(made, **inputs)}"
+        if other is not None:
+            theirs = compare([made[0], other], **inputs)
+            ours = processor_times([partial(each, **inputs) for each in (made[1], other)])
+            yield f"OpenVINO {theirs}   beside it {ours[0] / ours[1]:.2f}"
 
 
 def main() -> None:
@@ -106,6 +127,7 @@ def main() -> None:
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--layers", action="store_true", help="single convolutions")
     parser.add_argument("--model")
+    parser.add_argument("--openvino", action="store_true", help="beside its bfloat16")
     given = parser.parse_args()
     print(f"    size   float32  {given.precision:8}  ratio")
     for line in lines(given):
