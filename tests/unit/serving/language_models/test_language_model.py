@@ -111,15 +111,15 @@ def test_quantised_folders_are_near(lm: LanguageModel, folder: Path, quantize: s
 
 
 @pytest.mark.parametrize("threads", (1, 2))
-@pytest.mark.parametrize("options", (
-    {}, {"quantize": "q8"}, {"quantize": "q4"}, {"model_type": "mistral", "sliding_window": 7},
+@pytest.mark.parametrize("config, options", (
+    ({}, {}), ({}, {"quantize": "q8"}), ({}, {"quantize": "q4"}), ({}, {"precision": "int8"}),
+    ({}, {"precision": "bfloat16"}), ({"model_type": "mistral", "sliding_window": 7}, {}),
 ))  # fmt: skip
 def test_bits_do_not_depend_on_how_tokens_are_divided(
-    tmp_path: Path, options: dict[str, Any], threads: int
+    tmp_path: Path, config: dict[str, Any], options: dict[str, Any], threads: int
 ) -> None:
-    quantize = {"quantize": options.pop("quantize")} if "quantize" in options else {}
-    path = write_folder(tmp_path / "tiny", **options)
-    with ad.language_model(path, threads=threads, **quantize) as model:
+    path = write_folder(tmp_path / "tiny", **config)
+    with ad.language_model(path, threads=threads, **options) as model:
         for count in (2, 17, 64, 100):
             tokens = numpy.random.default_rng(count).integers(0, model.spec.vocabulary, count)
             expected = logits_of(model, tokens.tolist())
