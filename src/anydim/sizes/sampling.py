@@ -16,10 +16,14 @@ from anydim.sizes.atoms import Atom, Factor, Monomial
 from anydim.sizes.box import Box
 from anydim.sizes.expression import Size
 from anydim.sizes.guard import Guard, holds
+from anydim.sizes.interned import Results
 
 _OPEN_SPAN = 1024  # assumed span of a dim without upper bound
 _TRIES = 6  # candidates per requested sample
 _STEP = 32  # sizes of images are multiples of powers of 2
+
+
+_RESULTS: Results[list[dict[str, int]]] = Results()  # the segments of a program share boxes
 
 
 def samples(box: Box, count: int, guards: Sequence[Guard] = ()) -> list[dict[str, int]]:
@@ -28,6 +32,14 @@ def samples(box: Box, count: int, guards: Sequence[Guard] = ()) -> list[dict[str
     If too few are found, points where guards fail fill the list up; if no point of the box is
     found, it is empty.
     """
+    key = box, count, tuple(guards)
+    found = _RESULTS.get(key)
+    if found is None:
+        found = _RESULTS.keep(key, _samples(box, count, guards))
+    return [{**point} for point in found]
+
+
+def _samples(box: Box, count: int, guards: Sequence[Guard]) -> list[dict[str, int]]:
     good: list[dict[str, int]] = []
     other: list[dict[str, int]] = []
     for point in _candidates(box, _TRIES * count):

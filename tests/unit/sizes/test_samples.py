@@ -52,3 +52,11 @@ def test_values_at_samples_are_those_of_the_size(size: Size, box: Box) -> None:
     found = samples(box, 6)
     for point, value in zip(found, Sampled(found).at(size)):
         assert defined(size, point) in (None, value)
+
+
+def test_points_are_the_callers() -> None:
+    """Equal boxes are sampled once; what a caller does with the points is its own."""
+    first, second = (samples(Box((Dim("n", 0, 9),)), 4) for _ in range(2))
+    first[0]["n"] = -1
+    first.clear()
+    assert second and second == samples(Box((Dim("n", 0, 9),)), 4)
