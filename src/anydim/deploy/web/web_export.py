@@ -34,6 +34,11 @@ _ARRAYS = {
     "int32": "Int32Array", "uint32": "Uint32Array", "int16": "Int16Array",
     "uint16": "Uint16Array", "int8": "Int8Array",
 }  # fmt: skip
+_GIVEN = {  # data of an input, besides the array of its type
+    **dict.fromkeys(_ARRAYS.values(), " | number[]"), "Uint8Array": " | number[]",
+    **dict.fromkeys(("BigInt64Array", "BigUint64Array"), " | (bigint | number)[]"),
+    "Uint16Array": "", "bool": " | (boolean | number)[]",
+}  # fmt: skip
 _PACKAGE = {"type": "module", "main": "model.js", "types": "model.d.ts"}  # for node and bundlers
 _MARK = b": made by anydim. Runs in browsers"
 
@@ -86,8 +91,8 @@ def _texts(program: Exported, called: str) -> dict[str, str]:
         "name": called.replace("*/", "* /"),
         "title": html.escape(called),
         "description": about,
-        "inputs": _types(signature.inputs),
-        "outputs": _types(signature.outputs),
+        "inputs": _types(signature.inputs, _GIVEN),
+        "outputs": _types(signature.outputs, {}),
     }
     dims = ", ".join(map(str, signature.box.dims)) or "none"
     ranges = json.dumps(json.loads(about)["dims"]).replace("</", "<\\/")
@@ -100,11 +105,13 @@ def _texts(program: Exported, called: str) -> dict[str, str]:
     }
 
 
-def _types(specs: Sequence[TensorSpec]) -> str:
-    """Return the fields of an interface, each with its shape as a comment."""
+def _types(specs: Sequence[TensorSpec], more: Mapping[str, str]) -> str:
+    """Return the fields of an interface, each with its shape as a comment; `more` are other types
+    of an array's data."""
     lines = []
     for spec in specs:
         array = _ARRAYS.get(str(spec.dtype), "Uint8Array")
+        array += more.get("bool" if str(spec.dtype) == "bool" else array, "")
         shape = _line(f"{spec.dtype}[{', '.join(map(str, spec.shape))}]").replace("*/", "* /")
         lines.append(f"  /** {shape} */\n  {json.dumps(spec.key)}: Tensor<{array}>;")
     return "\n".join(lines)
