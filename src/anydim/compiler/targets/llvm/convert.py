@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from anydim.base.dtypes import DType
+from anydim.base.dtypes import DType, int32
 from anydim.compiler.targets.llvm.lanes import Lanes
 
 
 def convert(v: Lanes, value: str, wanted: DType) -> str:
-    """Convert a value of v's type to another element type; floats must be in range."""
+    """Convert a value of v's type to another element type; floats must be in range.
+
+    In WebAssembly, vectors of narrow integers become floats and floats become them by way of int32:
+    LLVM 22 converts one lane at a time otherwise.
+    """
+    if v.lanes > 1 and v.emitter.module.processor.is_wasm and _is_narrow(v.dtype, wanted):
+        return convert(v.like(int32), convert(v, value, int32), wanted)
     instruction = _instruction(v.dtype, wanted)
     return v.cast(instruction, value, wanted) if instruction else value
+
+
+def _is_narrow(have: DType, wanted: DType) -> bool:
+    """Whether it is a conversion between floats and integers of fewer than 32 bits."""
+    integer = wanted if have.is_float else have
+    return have.is_float != wanted.is_float and integer.bits < int32.bits
 
 
 def _instruction(have: DType, wanted: DType) -> str:
