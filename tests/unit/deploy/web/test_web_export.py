@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
 from anydim.deploy.web import link
@@ -121,6 +122,32 @@ def test_arrays_of_numbers_are_converted(folder: Path) -> None:
     })).map(({data}) => Array.from(data, (v) => Math.round(1e4 * v) / 1e4))"""
     (found,) = answers(folder / "several", [{"code": code}])
     assert found["value"] == [[2.0794, 2.7726], [3]]
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_weights_of_few_bits_keep_their_width(bits: int, tmp_path: Path) -> None:
+    random, depth, columns = np.random.default_rng(bits), 256, 64
+    codes = random.integers(0, 256, (columns, depth // 32, 4 * bits)).astype(np.uint8)
+    scales = random.random(columns * depth // 32).astype(np.float32) / 100
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", depth])
+    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", columns])
+    attributes = {"K": depth, "N": columns, "bits": bits, "block_size": 32}
+    node = helper.make_node(
+        "MatMulNBits", ["x", "codes", "scales"], ["y"], domain="com.microsoft", **attributes
+    )
+    held = [numpy_helper.from_array(codes, "codes"), numpy_helper.from_array(scales, "scales")]
+    graph = helper.make_graph([node], "few bits", [given], [made], held)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = ad.compile(helper.make_model(graph, opset_imports=opsets, ir_version=9))
+    model.export(tmp_path, target="wasm32")
+    whole = codes.nbytes + scales.nbytes
+    assert whole <= (tmp_path / "model.weights").stat().st_size < whole + 4096
+    cases = [{"x": floats(random, n, depth)} for n in (0, 1, 2, 3, 17)]
+    for relaxed in (False, True):
+        found = answers(tmp_path, map(call_of, cases), relaxed)
+        for inputs, answer in zip(cases, found, strict=True):
+            made_here = outputs(model, answer)["y"]
+            np.testing.assert_allclose(made_here, model(**inputs)["y"], 1e-4, 1e-4)
 
 
 # ---- memory ------------------------------------------------------------------------------------

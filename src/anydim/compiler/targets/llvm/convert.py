@@ -9,8 +9,8 @@ from anydim.compiler.targets.llvm.lanes import Lanes
 def convert(v: Lanes, value: str, wanted: DType) -> str:
     """Convert a value of v's type to another element type; floats must be in range.
 
-    In WebAssembly, vectors of narrow integers become floats and floats become them by way of int32:
-    LLVM 22 converts one lane at a time otherwise.
+    In WebAssembly, vectors of narrow integers are int32 between: LLVM 22 would convert one lane at
+    a time.
     """
     if v.lanes > 1 and v.emitter.module.processor.is_wasm and _is_narrow(v.dtype, wanted):
         return convert(v.like(int32), convert(v, value, int32), wanted)

@@ -32,12 +32,19 @@ class QuantProduct:
 
 
 def _form(task: Task) -> QuantForm | None:
-    lanes = task.machine.lanes(float32)
+    lanes = _lanes(task.machine)
     return None if lanes < FIELDS or lanes % FIELDS else quant_form_of(task.group, task.constants)
 
 
+def _lanes(machine: Machine) -> int:
+    """Return the lanes of a vector; in WebAssembly, where few registers remain, of two."""
+    lanes = machine.lanes(float32)
+    return lanes * 2 if machine.registers < 16 else lanes
+
+
 def _propose(form: QuantForm, task: Task) -> QuantProduct:
-    return QuantProduct(_VECTORS, task.machine.lanes(float32))
+    vectors = _VECTORS if task.machine.registers >= 16 else 1
+    return QuantProduct(vectors, _lanes(task.machine))
 
 
 def _tile(form: QuantForm, schedule: QuantProduct, machine: Machine) -> QuantTile:
