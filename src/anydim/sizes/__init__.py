@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from anydim.sizes.index_range import ADDRESSABLE, SHORT, USUAL, fits, wrapped
     from anydim.sizes.interval import LARGEST, Interval
     from anydim.sizes.largest import largest_value
+    from anydim.sizes.named import SizeNames
     from anydim.sizes.parsing import as_size, parse, parse_condition
     from anydim.sizes.proofs import Truth, bounds, decide, prove, settle, simplify
     from anydim.sizes.relative_sizes import RelativeSizes, own_sizes
@@ -57,6 +58,7 @@ __all__ = [
     "RelativeSizes",
     "Sampled",
     "Size",
+    "SizeNames",
     "Truth",
     "align_up",
     "as_size",
@@ -108,6 +110,7 @@ _MODULES = {
     "interval": ("LARGEST", "Interval"),
     "largest": ("largest_value",),
     "relative_sizes": ("RelativeSizes", "own_sizes"),
+    "named": ("SizeNames",),
     "parsing": ("as_size", "parse", "parse_condition"),
     "proofs": ("Truth", "bounds", "decide", "prove", "settle", "simplify"),
     "remedies": ("is_met", "remedy"),

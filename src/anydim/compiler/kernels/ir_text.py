@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from anydim.base.text import fold_lines
 from anydim.compiler.kernels import ir
 from anydim.lang.functions import FUNCTIONS
-from anydim.sizes import Size
+from anydim.sizes import Size, SizeNames
 
 _INDENT = "  "
 _PER_ROW = 16  # numbers of a table in a line
@@ -29,11 +30,12 @@ def print_kernel(kernel: ir.Kernel, launches: Iterable[Sequence[Size]] = ()) -> 
     operands = ", ".join(
         f"{o.name}: {o.dtype}{' out' if o.written else ''}" for o in kernel.operands
     )
-    lines = [f"kernel {kernel.name}({operands}; {', '.join(kernel.sizes)})"]
+    head = f"kernel {kernel.name}({operands}; {', '.join(kernel.sizes)})"
+    lines = fold_lines(head).split("\n")
     if kernel.group:
         lines.append(f"{_INDENT}in groups of {kernel.group}")
     lines += [f"{_INDENT}{a.name} = local {a.dtype}[{a.count}]" for a in kernel.locals]
-    lines += [_INDENT + line for line in _parameters(kernel, launches)]
+    lines += fold_lines("\n".join(_INDENT + p for p in _parameters(kernel, launches))).splitlines()
     lines += [f"{_INDENT}uses library {library.name}" for library in kernel.libraries]
     for function in kernel.functions:
         lines += [_INDENT + line for line in print_function(function).splitlines()]
@@ -52,11 +54,15 @@ def print_library(library: ir.Library) -> str:
 
 
 def _parameters(kernel: ir.Kernel, launches: Iterable[Sequence[Size]]) -> Iterator[str]:
-    """`p0 = seq`, or `p0 = seq, 4*seq or 384` where launches differ."""
-    for name, sizes in zip(kernel.sizes, zip(*launches)):
-        shown = list(dict.fromkeys(map(str, sizes)))
-        if len(shown) > _MOST_SHOWN:
-            shown = [*shown[: _MOST_SHOWN - 1], f"{len(shown) - _MOST_SHOWN + 1} others"]
+    """`p0 = seq`, or `p0 = seq, 4*seq or 384` where launches differ, after names of sizes."""
+    values = {name: list(dict.fromkeys(sizes)) for name, sizes in zip(kernel.sizes, zip(*launches))}
+    few = {n: v[: _MOST_SHOWN - (len(v) > _MOST_SHOWN)] for n, v in values.items()}
+    names = SizeNames(size for sizes in few.values() for size in sizes)
+    yield from names.lines()
+    for name, sizes in few.items():
+        shown = list(map(names.text, sizes))
+        if len(values[name]) > len(sizes):
+            shown.append(f"{len(values[name]) - len(sizes)} others")
         either = " or ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
         yield f"{name} = {either}"
 
@@ -65,7 +71,7 @@ def print_function(function: ir.Function) -> str:
     """One function."""
     result = f" -> {function.result}" if function.result is not None else ""
     head = f"function {function.name}({', '.join(map(_parameter, function.parameters))}){result}"
-    return "\n".join([head, *(_INDENT + line for line in _steps(function.body))])
+    return "\n".join([fold_lines(head), *(_INDENT + line for line in _steps(function.body))])
 
 
 def print_value(node: ir.Value) -> str:

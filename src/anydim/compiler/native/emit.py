@@ -59,7 +59,7 @@ def emit(program: Segment, runs: bool = True) -> Host:
 
     Without `runs`, it is `bind` alone.
     """
-    layout, needed = _layout(program), _needed_symbols(program)
+    layout, needed = layout_of(program), _needed_symbols(program)
     waiting = requested_dims(program.signature, needed)
     checks = EntryChecks.of(program.signature, needed, frozenset(waiting))
 
@@ -81,14 +81,15 @@ def emit_segment(program: Segment, prefix: str) -> ir.Library:
     """
 
     def made() -> tuple[ir.Function, ...]:
-        layout, (bind, run) = _layout(program), part_names(prefix)
+        layout, (bind, run) = layout_of(program), part_names(prefix)
         launching = on_device if program.device else _run
         return _bind_given(program, layout, bind), *launching(program, layout, run)
 
     return ir.Library(prefix, made, key_of(repr(program)))
 
 
-def _layout(program: Segment) -> Layout:
+def layout_of(program: Segment) -> Layout:
+    """Return the layout of a segment's block."""
     return Layout.of(program.signature, program.words, len(program.positions), len(program.setups))
 
 

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from anydim.base.records import dataclass
+from anydim.base.text import fold_lines
 from anydim.compiler.kernels.ir import Library
 from anydim.compiler.kernels.ir_text import print_library
 from anydim.compiler.native.blocks import (
@@ -17,7 +18,7 @@ from anydim.compiler.native.blocks import (
     blocks_code,
     device_blocks_code,
 )
-from anydim.compiler.native.emit import BIND, RUN, emit, emit_segment, stops
+from anydim.compiler.native.emit import BIND, RUN, emit, emit_segment, layout_of, stops
 from anydim.compiler.native.invoke import INVOKE, INVOKE_REGIONS, invoke_code
 from anydim.compiler.native.region_emit import MAIN, emit_regions, segment_name
 from anydim.compiler.native.stopping import KINDS
@@ -31,6 +32,7 @@ from anydim.runtime.program.program import Program
 from anydim.runtime.program.region import LoopStep, Region
 from anydim.runtime.program.region_layout import RegionLayout, SegmentSlots, ValueSlots
 from anydim.runtime.program.segment import Segment
+from anydim.sizes import SizeNames
 
 _SAME = (
     "blocks",
@@ -62,9 +64,21 @@ def host_of(program: Program) -> Host:
 
 
 def host_text(program: Program) -> str:
-    """Return the program's own host code as loop IR."""
+    """Return the program's own host code as loop IR, after the sizes in its slots."""
     own = (module for module in host_of(program).code if module.name not in _SAME)
-    return "\n".join(map(print_library, own))
+    slots = (line for segment in program.segments for line in _slots_text(segment))
+    return "\n".join([fold_lines("\n".join(slots)), *map(print_library, own)])
+
+
+def _slots_text(segment: Segment) -> Iterator[str]:
+    """Yield the sizes in slots of a segment's block, and the first slots of launches."""
+    first, names = layout_of(segment).first_slot, SizeNames(segment.slots)
+    yield f"slots of {segment.signature.name}"
+    yield from (f"  {line}" for line in names.lines())
+    for slot, size in enumerate(segment.slots, first):
+        yield f"  block.at[{slot}] is {names.text(size)}"
+    for start, site in zip(segment.arguments, segment.sites):
+        yield f"  block.at[{first + start}] has arguments of {site.kernel}"
 
 
 # ---- straight programs -------------------------------------------------------------------------

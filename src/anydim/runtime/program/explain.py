@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import OptionError
 from anydim.base.sheet import Report, Sheet, Table
-from anydim.base.text import count_of, matches, quote_list, suggestion
+from anydim.base.text import count_of, fold_lines, matches, quote_list, suggestion
 from anydim.runtime.program.findings import findings, works
 from anydim.runtime.program.memory import memory
 from anydim.runtime.program.program import Program
 from anydim.runtime.program.region import ReleaseStep
 from anydim.runtime.program.segment import Site
+from anydim.sizes import Condition, Size, SizeNames
 
 _CLAUSE = re.compile("[,;]")  # ends the description of a kernel in the reason for its schedule
 _FEW = 6  # lines of one kind in a summary
@@ -34,7 +35,8 @@ def explain(
     whose nodes, match it; raises OptionError if none does.
     """
     if pattern:
-        return Report.of(None, *_kernels(program, _matching(program, pattern), None))
+        found = _kernels(program, _matching(program, pattern), None)
+        return Report.of(None, *map(fold_lines, found))
     if not details:
         summary = _summary(
             program, _list_notes(program, notes), list(map(_plain, bodies)), ragged, rows
@@ -48,7 +50,8 @@ def explain(
         parts.append("\n".join(["notes", *(f"  {note}" for note in notes)]))
     if bodies:
         parts.append("\n".join(bodies))
-    return Report.of(_summary(program, ragged=ragged, rows=rows, most=None), *parts)
+    summary = _summary(program, ragged=ragged, rows=rows, most=None)
+    return Report.of(summary, *map(fold_lines, parts))
 
 
 def _matching(program: Program, pattern: str) -> list[Site]:
@@ -80,7 +83,7 @@ def _summary(
     facts = [
         ("dims", str(program.signature.box) or "none"),
         *_shape(program),
-        ("memory", str(memory(program))),
+        *(("memory", line) for line in memory(program).lines()),
         *(("ragged", line) for line in ragged),
         *_few("rows", rows, most),
         *_few("kept", _list_setups(program), most),
@@ -171,11 +174,25 @@ def _template(site: Site) -> str:
 
 
 def _kernels(program: Program, sites: Sequence[Site], most: int | None) -> Iterator[str]:
-    """Yield a paragraph per kernel of these sites, with at most `most` sources."""
+    """Yield a paragraph per kernel of these sites, with at most `most` sources.
+
+    Names of sizes that they repeat follow.
+    """
+    names = SizeNames(_detail_sizes(sites))
     for kernel in dict.fromkeys(site.kernel for site in sites):
         same = [site for site in sites if site.kernel == kernel]
         title = f"kernel {kernel}: {count_of(len(same), 'launch', 'es')}"
-        yield "\n".join([title, *_details(same[0], same, most)])
+        details = _details(same[0], same, most, names)
+        yield "\n".join([title, *(f"  {line}" for line in details)])
+    if len(names):
+        yield "\n".join(["sizes", *(f"  {line}" for line in names.lines())])
+
+
+def _detail_sizes(sites: Sequence[Site]) -> Iterator[Size | Condition]:
+    """Yield what the details of kernels print."""
+    for site in {each.kernel: each for each in reversed(sites)}.values():
+        yield from (when for _, when in site.versions if len(site.versions) > 1)
+        yield from dict.fromkeys((site.parallel, site.shared[0], site.shared[1], site.scratch))
 
 
 def _course(program: Program) -> list[str]:
@@ -190,23 +207,24 @@ def _course(program: Program) -> list[str]:
     return lines
 
 
-def _details(site: Site, sites: Sequence[Site], most: int | None) -> list[str]:
+def _details(site: Site, sites: Sequence[Site], most: int | None, names: SizeNames) -> list[str]:
     lines = []
     if site.schedule:
-        lines.append(f"  schedule: {site.schedule}")
+        lines.append(f"schedule: {site.schedule}")
     if site.reason:
-        lines.append(f"  because: {site.reason}")
+        lines.append(f"because: {site.reason}")
     for number, (name, when) in enumerate(site.versions if len(site.versions) > 1 else ()):
         last = number == len(site.versions) - 1
-        where = "elsewhere" if last and number else f"where {when}"
-        lines.append(f"  version {name}: {where}")
+        where = "elsewhere" if last and number else f"where {names.text(when)}"
+        lines.append(f"version {name}: {where}")
     shared, grain = site.shared
-    stages = "" if shared == site.parallel else f" in stages of {shared}"
-    lines.append(f"  parallel over {site.parallel}{stages}, at least {grain} a part")
+    stages = "" if shared == site.parallel else f" in stages of {names.text(shared)}"
+    parallel = names.text(site.parallel)
+    lines.append(f"parallel over {parallel}{stages}, at least {names.text(grain)} a part")
     if site.scratch != 0:
-        lines.append(f"  scratch: {site.scratch} bytes a thread")
+        lines.append(f"scratch: {names.text(site.scratch)} bytes a thread")
     sources = list(dict.fromkeys(s.source for s in sites if s.source))
-    lines += [f"  from {source}" for source in sources[:most]]
+    lines += [f"from {source}" for source in sources[:most]]
     if most is not None and len(sources) > most:
-        lines.append(f"  and {len(sources) - most} more")
+        lines.append(f"and {len(sources) - most} more")
     return lines

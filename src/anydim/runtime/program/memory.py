@@ -8,7 +8,7 @@ listed separately.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import DimError, MemoryLimitError
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown
+from anydim.base.text import COLUMNS, hanging
 from anydim.base.user_values import by_names, text_of, whole_within
 from anydim.runtime.program.binding import check_names, check_sizes
 from anydim.runtime.program.program import Program
@@ -28,6 +29,7 @@ from anydim.sizes import (
     Dim,
     Guard,
     Size,
+    SizeNames,
     as_size,
     bounds,
     given_sizes,
@@ -124,24 +126,39 @@ class Memory(Shown):
         """The formulas, and what they come to at most."""
         parts = (("values", self.values), ("arena", self.arena), ("kept", self.kept))
         taken = [(name, size) for name, size in parts if size != 0]
+        shown = [self.bytes, self.inputs, self.outputs]
+        names = _names(*shown, *(size for _, size in taken if len(taken) > 1))
         return Sheet(
             f"memory of a call of {self.name}, in bytes",
             (
-                ("bytes", str(self.bytes)),
+                ("bytes", names.text(self.bytes)),
+                *(("where", line) for line in names.lines()),
                 ("bound", "none" if self.bound is None else exact_bytes_text(self.bound)),
                 ("dims", str(self.box) or "none"),
-                *((f"of these, {name}", str(size)) for name, size in taken if len(taken) > 1),
-                ("inputs", str(self.inputs)),
-                ("outputs", str(self.outputs)),
+                *((f"of these, {name}", names.text(s)) for name, s in taken if len(taken) > 1),
+                ("inputs", names.text(self.inputs)),
+                ("outputs", names.text(self.outputs)),
                 ("constants", exact_bytes_text(self.constants)),
             ),
         )
 
     def __str__(self) -> str:
+        lines = enumerate(self.lines())
+        return "\n".join(hanging(line, "  " if at else "", "    ") for at, line in lines)
+
+    def lines(self) -> Iterator[str]:
+        """Yield its text: the formula and its bound, then the names of sizes in a long formula."""
         limit = "without bound" if self.bound is None else f"at most {exact_bytes_text(self.bound)}"
-        return f"{self.bytes} bytes, {limit} for {str(self.box) or 'its only size'}"
+        names, box = _names(self.bytes), str(self.box) or "its only size"
+        yield f"{names.text(self.bytes)} bytes, {limit} for {box}"
+        yield from (f"where {line}" for line in names.lines())
 
     __repr__ = Shown.__repr__
+
+
+def _names(*sizes: Size) -> SizeNames:
+    """Return names of the parts of sizes, none unless one is longer than a line."""
+    return SizeNames(sizes if max(len(str(size)) for size in sizes) > COLUMNS else ())
 
 
 def _fix_dim(dim: Dim, sizes: Mapping[str, int]) -> Dim:

@@ -19,7 +19,7 @@ from anydim.runtime.program.program import Program
 from anydim.runtime.program.region_plan import Work, needs, values_at
 from anydim.runtime.program.segment import Site
 from anydim.runtime.signature import Signature
-from anydim.sizes import Size, holds
+from anydim.sizes import Condition, Size, SizeNames, holds
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,8 @@ class Plan(Shown):
         yield "constants", exact_bytes_text(self.constant_bytes)
         launches = count_of(len(self.launches), "launch", "es")
         yield "work", f"{launches}, about {count_text(self.flops)}flop"
-        yield from (("version", line) for line in _list_versions(self.launches))
+        known = {str(when): when for site, _ in self.sites for _, when in site.versions[:-1]}
+        yield from _list_versions(self.launches, known)
 
     __str__ = Shown.__str__
     __repr__ = Shown.__str__
@@ -245,18 +246,54 @@ def version_at(site: Site, sizes: Mapping[str, int]) -> tuple[str, str]:
     return "", ""
 
 
-def _list_versions(launches: Iterable[LaunchPlan]) -> Iterator[str]:
-    """The versions of launches with their nodes; those of one reason are one line."""
-    found: dict[tuple[str, str], dict[str, None]] = {}
+@dataclass
+class _Selected:
+    """Launches of one version instead of the same others: nodes, and what the others are for."""
+
+    version: str
+    nodes: dict[str, None] = field(default_factory=dict)
+    others: dict[str, dict[str, None]] = field(default_factory=dict)
+
+    def conditions(self) -> Iterator[str]:
+        """Yield the conditions that are printed: one of each other version."""
+        for conditions in self.others.values():
+            yield next(iter(conditions))
+
+    def text(self, shown: Callable[[str], str]) -> str:
+        """Its text; `shown` gives that of a condition."""
+        names, reasons = list(self.nodes), []
+        for (other, conditions), printed in zip(self.others.items(), self.conditions()):
+            more = f" (and {len(conditions) - 1} like it)" if len(conditions) > 1 else ""
+            reasons.append(f"{other} is for {shown(printed)}{more}" if printed else other)
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        why = f", since {'; '.join(reasons)}" if reasons else ""
+        return f"{', '.join(names[:_NAMED])}{more}: {self.version}{why}"
+
+
+def _list_versions(
+    launches: Iterable[LaunchPlan], known: Mapping[str, Condition]
+) -> Iterator[tuple[str, str]]:
+    """The versions of launches with their nodes; those that replace the same ones are one fact.
+
+    Names of sizes in the conditions, `known` by their texts, follow.
+    """
+    found: dict[tuple[str, ...], _Selected] = {}
     for launch in launches:
         if launch.version:
-            nodes = found.setdefault((launch.version, launch.because), {})
-            nodes[nodes_text(launch.source)] = None
-    for (version, because), nodes in found.items():
-        names = list(nodes)
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        why = f", since {because}" if because else ""
-        yield f"{', '.join(names[:_NAMED])}{more}: {version}{why}"
+            parts = [each.partition(" is for ")[::2] for each in launch.because.split("; ") if each]
+            key = (launch.version, *(other for other, _ in parts))
+            selected = found.setdefault(key, _Selected(launch.version))
+            selected.nodes[nodes_text(launch.source)] = None
+            for other, condition in parts:
+                selected.others.setdefault(other, {})[condition] = None
+    shown = dict.fromkeys(condition for each in found.values() for condition in each.conditions())
+    names = SizeNames(known[condition] for condition in shown if condition in known)
+
+    def text(condition: str) -> str:
+        return names.text(known[condition]) if condition in known else condition
+
+    yield from (("version", each.text(text)) for each in found.values())
+    yield from (("where", line) for line in names.lines())
 
 
 _FORCED = re.compile(r"\bversion=(\w+)")  # in the text of a schedule

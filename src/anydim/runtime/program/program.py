@@ -9,6 +9,7 @@ from functools import cached_property
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
+from anydim.base.text import fold_lines
 from anydim.runtime.program.recipe import Recipe
 from anydim.runtime.program.region import FindStep, LoopStep, Region, SegmentStep
 from anydim.runtime.program.segment import Segment, Site
@@ -111,14 +112,14 @@ class Program:
         return frozenset(shaped.union(*(step.dims for step in found)))
 
     def text(self) -> str:
-        """Return a readable text."""
+        """Return a readable text, in lines of at most 100 columns."""
         segment = self.straight
         if segment is not None:
             first, *others = self.regions[0].heading()
             lines = [f"program {first}", *others, *(f"  {line}" for line in segment.lines())]
-            return "\n".join(lines) + "\n"
+            return fold_lines("\n".join(lines)) + "\n"
         lines = [f"threads {self.threads}"]
         for number, region in enumerate(self.regions):
             first, *others = region.lines()
             lines += ["", f"region {number}: {first}", *others]
-        return "\n".join(lines) + "\n"
+        return fold_lines("\n".join(lines)) + "\n"

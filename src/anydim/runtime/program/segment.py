@@ -6,7 +6,7 @@ code from it; `text` prints it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from functools import cached_property
 from itertools import accumulate
@@ -17,9 +17,10 @@ from anydim.base.text import count_of
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature
 from anydim.runtime.variant_tables import MORE
-from anydim.sizes import Condition, Size, align_up, as_size, negated_if_negative
+from anydim.sizes import Condition, Size, SizeNames, align_up, as_size, negated_if_negative
 
 ALIGNMENT = 64  # bytes: of the arena, of each value in it and of each thread's scratch
+Shown = Callable[[Size], str]
 KINDS = ("input", "output", "constant", "arena", "status", "setup")
 
 
@@ -40,8 +41,12 @@ class Buffer:
     shape: tuple[Size, ...] = ()
 
     def __str__(self) -> str:
-        at = f" at {self.offset}" if self.offset is not None else ""
-        return f"{self.kind} '{self.name}': {self.bytes} bytes{at}"
+        return self.text(str)
+
+    def text(self, shown: Shown) -> str:
+        """Its text, with that of each size."""
+        at = f" at {shown(self.offset)}" if self.offset is not None else ""
+        return f"{self.kind} '{self.name}': {shown(self.bytes)} bytes{at}"
 
 
 @dataclass(frozen=True)
@@ -86,10 +91,14 @@ class Site:
         return (*named, *plain, self.kernel.rpartition("_")[0], self.kernel)
 
     def __str__(self) -> str:
+        return self.text(str)
+
+    def text(self, shown: Shown) -> str:
+        """Its text, with that of each size."""
         operands = ", ".join(f"'{name}'" for name in self.operands)
-        sizes = ", ".join(map(str, self.sizes))
-        work = f"for 0:{self.parallel} by at least {self.grain}"
-        scratch = f" with {self.scratch} bytes a thread of '{self.workspace}'"
+        sizes = ", ".join(map(shown, self.sizes))
+        work = f"for 0:{shown(self.parallel)} by at least {shown(self.grain)}"
+        scratch = f" with {shown(self.scratch)} bytes a thread of '{self.workspace}'"
         scratch = scratch if self.workspace else ""
         source = f"  # {self.source}" if self.source else ""
         return f"{self.kernel}({operands}; {sizes}) {work}{scratch}{source}"
@@ -111,8 +120,12 @@ class Setup:
     least: int
 
     def __str__(self) -> str:
-        of = ", ".join(self.dims) or "no dim"
-        return f"setup of {of}: {count_of(self.launches, 'launch', 'es')}, {self.bytes} bytes"
+        return self.text(str)
+
+    def text(self, shown: Shown) -> str:
+        """Its text, with that of each size."""
+        of, count = ", ".join(self.dims) or "no dim", count_of(self.launches, "launch", "es")
+        return f"setup of {of}: {count}, {shown(self.bytes)} bytes"
 
 
 @dataclass(frozen=True)
@@ -200,14 +213,24 @@ class Segment:
         return found
 
     def lines(self) -> Iterator[str]:
-        """Yield its content as text, without its signature."""
+        """Yield its content as text, without its signature; sizes that it repeats have names."""
+        names = SizeNames(self._text_sizes())
         yield f"threads {self.threads}"
-        yield f"arena {self.arena_bytes} bytes"
-        yield from (f"slot s{number} = {size}" for number, size in enumerate(self.slots))
-        yield from map(str, self.buffers)
+        yield f"arena {names.text(self.arena_bytes)} bytes"
+        yield from (f"size {line}" for line in names.lines())
+        yield from (buffer.text(names.text) for buffer in self.buffers)
         start = 0
         for setup in self.setups:
-            yield f"{setup}"
-            yield from (f"  {site}" for site in self.sites[start : start + setup.launches])
+            yield setup.text(names.text)
+            for site in self.sites[start : start + setup.launches]:
+                yield f"  {site.text(names.text)}"
             start += setup.launches
-        yield from map(str, self.sites[start:])
+        yield from (site.text(names.text) for site in self.sites[start:])
+
+    def _text_sizes(self) -> Iterator[Size]:
+        yield self.arena_bytes
+        for buffer in self.buffers:
+            yield from (buffer.bytes, *([] if buffer.offset is None else [buffer.offset]))
+        yield from (setup.bytes for setup in self.setups)
+        for site in self.sites:
+            yield from (*site.sizes, site.parallel, site.grain, site.scratch)
