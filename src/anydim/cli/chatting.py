@@ -14,6 +14,7 @@ import click
 
 from anydim.base.errors import InputError, UserError
 from anydim.base.missing_package import missing_module
+from anydim.base.text import count_of
 from anydim.cli.report.console import Console
 from anydim.runtime.threads import AUTO
 
@@ -179,7 +180,9 @@ class _Conversation:
         self._messages.append({"role": "assistant", "content": "".join(parts)})
         if self._stats:
             seconds, count = perf_counter() - start, len(stream.tokens)
-            self._console.note(f"{count} tokens in {seconds:.1f} s, {count / seconds:.1f} a second")
+            self._console.note(
+                f"{count_of(count, 'token')} in {seconds:.1f} s, {count / seconds:.1f} a second"
+            )
 
     def _begin(self) -> Any:
         """Begin the answer, without the oldest messages if all are too long."""
