@@ -29,7 +29,7 @@ def test_a_folder_is_written(code: str, ending: str, model: Path, tmp_path: Path
     assert result.exit_code == 0, result.output
     assert "builds its example" in result.stderr
     names = {path.name for path in folder.iterdir()}
-    assert names == {"code", "small.h", "small.c", "small.weights", "example.c", "Makefile"}
+    assert names == {"code", "small.h", "small.c", "small.weights", "example.c", "Makefile", "CMakeLists.txt"}
     assert {path.suffix for path in (folder / "code").iterdir()} == {f".{ending}"}
 
 

@@ -29,6 +29,7 @@ def texts(program: Exported) -> dict[str, str]:
         f"{program.name}.c": "program.c.in",
         "example.c": "example.c.in",
         "Makefile": "Makefile.in",
+        "CMakeLists.txt": "CMakeLists.txt.in",
     }
     return {name: _fill_template(template, values) for name, template in names.items()}
 
