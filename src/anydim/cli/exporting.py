@@ -34,7 +34,7 @@ from anydim.cli.saving import check_targets
 )
 @like_option
 def export(request: Request, output: str, name: str, target: str, inputs: Sequence[str]) -> None:
-    """Write a header, code, weights, an example and a Makefile of MODEL.
+    """Write a header, code, weights, an example, a Makefile and a CMakeLists.txt of MODEL.
 
     The C program passes sizes and arrays; memory is its own or malloc's, errors are numbers with
     texts. The caller sets the number of threads, up to --threads. With --code c (without

@@ -28,8 +28,17 @@ def test_a_folder_is_written(code: str, ending: str, model: Path, tmp_path: Path
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 0, result.output
     assert "builds its example" in result.stderr
-    names = {path.name for path in folder.iterdir()}
-    assert names == {"code", "small.h", "small.c", "small.weights", "example.c", "Makefile", "CMakeLists.txt"}
+    names = sorted(path.name for path in folder.iterdir())
+    made = (
+        "CMakeLists.txt",
+        "Makefile",
+        "code",
+        "example.c",
+        "small.c",
+        "small.h",
+        "small.weights",
+    )
+    assert names == list(made)
     assert {path.suffix for path in (folder / "code").iterdir()} == {f".{ending}"}
 
 
