@@ -216,7 +216,15 @@ def _serves(launch: Launch, site: SizedSite) -> bool:
     return launch.scratch.evaluate(dims) <= generic.scratch.evaluate(dims)
 
 
-def _make_candidate(launch: Launch, site: SizedSite) -> Candidate:
+def _make_candidate(launch: Launch, site: SizedSite) -> Candidate | None:
+    """The candidate of a launch; None if the sizes that its kernel is given are not enough."""
+    try:
+        return _candidate(launch, site)
+    except Misfit:
+        return None
+
+
+def _candidate(launch: Launch, site: SizedSite) -> Candidate:
     ranges = tuple(launch.parallel.evaluate(point) for point in site.points)
     grain = max(1, as_size(launch.grain).evaluate(site.points[0]))
     if site.span is not None:

@@ -17,6 +17,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir import Kernel, Let, Scalar, constant
 from anydim.compiler.kernels.launch import Launch
+from anydim.compiler.kernels.template import Misfit
 from anydim.compiler.native.arithmetic import Arithmetic, RangedValue
 from anydim.compiler.native.body import Body, parameter
 from anydim.compiler.passes.site_fitting import parameters_of, positions_of, with_interface
@@ -83,7 +84,11 @@ def _top(dim: Dim) -> int:
 
 
 def spanned_kernel(launch: Launch, recipe: Recipe, site: SolvedSpan) -> Kernel:
-    """The kernel of a launch with the interface of a recipe; computes its own sizes."""
+    """The kernel of a launch with the interface of a recipe; computes its own sizes.
+
+    Raises Misfit if they depend on a dim that only the parallel range determines, which kernels are
+    not given.
+    """
     kernel = launch.kernel
     order = positions_of([argument.tensor for argument in launch.arguments], recipe.operands)
     _, scalars, _ = parameters_of(kernel)
@@ -135,6 +140,7 @@ class _SizeCode:
         self, body: Body, site: SolvedSpan, values: Sequence[ir.Value], checked: bool = False
     ) -> None:
         self._body, self._site, self._values = body, site, values
+        self._unknown: set[str] = set()
         self._direct = dict(zip(site.sizes, values))
         ranges = (Interval(low, high) for low, high in zip(site.span.low, site.span.high))
         self._symbols = {
@@ -153,6 +159,8 @@ class _SizeCode:
         if known is not None:
             return constant(known)
         found = self._direct.get(size)
+        if found is None and not self._unknown.isdisjoint(size.symbols):
+            raise Misfit(f"size {size} depends on dims that only the parallel range determines")
         return self._arithmetic.size(size) if found is None else found
 
     def check_fit(self) -> None:
@@ -164,6 +172,10 @@ class _SizeCode:
     def _solve(self, solved: SolvedDim, checked: bool) -> None:
         """Compute a dim, and check its bounds."""
         dim = self._site.box.dim(solved.name)
+        others = {*solved.rest.symbols, *solved.factor.symbols}
+        if (solved.source or 0) >= len(self._values) or not self._unknown.isdisjoint(others):
+            self._unknown.add(solved.name)
+            return
         if solved.source is None:
             value = constant(solved.low)
         else:

@@ -35,6 +35,14 @@ def softmax() -> ad.Model:
     return ad.compile(g.graph(), strategy="generic")
 
 
+def rows_of_known_length() -> ad.Model:
+    """Of these sizes only the parallel range has dims, which kernels are not given."""
+    g = ad.Builder("rows")
+    x = g.input("x", ad.float32, (g.dim("b"), g.dim("n", 0, 64), 12))
+    g.output("y", g.softmax(x, axis=-1))
+    return ad.compile(g.graph(), strategy="generic")
+
+
 def product() -> ad.Model:
     g = ad.Builder("product")
     x = g.input("x", ad.float32, (g.dim("b"), g.dim("m"), 40))
@@ -60,7 +68,9 @@ def candidates(site: SizedSite) -> list[Candidate]:
 
 
 @pytest.mark.sampled(most=2)
-@pytest.mark.parametrize("model", [lambda: depthwise("generic"), softmax, product, turned])
+@pytest.mark.parametrize(
+    "model", [lambda: depthwise("generic"), softmax, rows_of_known_length, product, turned]
+)
 @pytest.mark.parametrize("ends", [(1, 4), (5, 19)])
 def test_bodies_for_spans_give_the_generic_bits(
     model: Callable[[], ad.Model], ends: tuple[int, int]
