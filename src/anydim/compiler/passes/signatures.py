@@ -156,7 +156,16 @@ def _elements(group: Group, names: _Names) -> Group | None:
     inputs, outputs, temporaries = (
         tuple(map(tensor, old)) for old in (group.inputs, group.outputs, group.temporaries)
     )
-    return Group(inputs, outputs, statements, temporaries)
+    lines = {t.name for t in (*inputs, *outputs, *temporaries) if len(t.type.shape) == 1}
+
+    def plain(expr: Expr) -> Expr | None:
+        """A read of one dimension, in the form that people write."""
+        if isinstance(expr, Read) and expr.flat and expr.tensor in lines:
+            return replace(expr, flat=False)
+        return None
+
+    plainly = tuple(each.with_body(rewrite(each.body, plain)) for each in statements)
+    return Group(inputs, outputs, plainly, temporaries)
 
 
 def _transposes(statement: Statement) -> bool:
