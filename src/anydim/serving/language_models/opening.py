@@ -127,6 +127,10 @@ def open_model(
         )
     if not (quantize is None or isinstance(quantize, str)) or quantize not in BITS:
         raise OptionError(f"quantize is {short_repr(quantize)}", "give 'q8', 'q4' or None")
+    if not (tokenizer is None or isinstance(tokenizer, (str, os.PathLike))):
+        raise OptionError(
+            f"tokenizer is {short_repr(tokenizer)}", "give the path of a tokenizer.json, or None"
+        )
     place = Path(path)
     if not place.exists():
         raise ModelError(f"there is no '{place}'", "give the path of a folder or a .gguf file")
