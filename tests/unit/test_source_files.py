@@ -268,10 +268,12 @@ def test_a_folder_that_is_switched_during_the_import(tmp_path: Path, monkeypatch
     for number in (1, 2):
         save(tmp_path / f"v{number}", number, bias=number)
     switch(tmp_path / "current", "v1")
-    first = DataFolder.open
+    first, opened = DataFolder.open, list[str]()
 
     def switched(self: DataFolder, location: str, where: str) -> Any:
-        switch(tmp_path / "current", "v2")
+        opened.append(location)
+        if len(opened) == 2:  # after the search for a program of the same structure
+            switch(tmp_path / "current", "v2")
         return first(self, location, where)
 
     monkeypatch.setattr(DataFolder, "open", switched)
@@ -281,16 +283,42 @@ def test_a_folder_that_is_switched_during_the_import(tmp_path: Path, monkeypatch
     assert ad.compile(path)(x=X)["y"][0, 0] == 18 + 2
 
 
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_switch_at_any_opening_keeps_no_program_for_another_release(
+    tmp_path: Path, monkeypatch: Any, number: int
+) -> None:
+    for release in (1, 2):
+        save(tmp_path / f"v{release}", release, bias=release)
+    switch(tmp_path / "current", "v1")
+    first, opened = DataFolder.open, list[str]()
+
+    def switched(self: DataFolder, location: str, where: str) -> Any:
+        opened.append(location)
+        if len(opened) == number:
+            switch(tmp_path / "current", "v2")
+        return first(self, location, where)
+
+    monkeypatch.setattr(DataFolder, "open", switched)
+    path = tmp_path / "current" / "e.onnx"
+    assert ad.compile(path)(x=X)["y"][0, 0] in (9 + 1, 18 + 2)
+    monkeypatch.undo()
+    for release, wanted in ((2, 18 + 2), (1, 9 + 1)):
+        switch(tmp_path / "current", f"v{release}")
+        assert ad.compile(path)(x=X)["y"][0, 0] == wanted
+
+
 def test_files_that_are_switched_during_the_import(tmp_path: Path, monkeypatch: Any) -> None:
     for number in (1, 2):
         save(tmp_path / f"..{number}", number, bias=number)
     for name in ("e.onnx", "w.bin"):
         os.symlink(f"..data/{name}", tmp_path / name)
     switch(tmp_path / "..data", "..1")
-    first = DataFolder.open
+    first, opened = DataFolder.open, list[str]()
 
     def switched(self: DataFolder, location: str, where: str) -> Any:
-        switch(tmp_path / "..data", "..2")
+        opened.append(location)
+        if len(opened) == 2:  # after the search for a program of the same structure
+            switch(tmp_path / "..data", "..2")
         return first(self, location, where)
 
     monkeypatch.setattr(DataFolder, "open", switched)
