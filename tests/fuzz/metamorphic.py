@@ -11,6 +11,8 @@
     float64   the graph in float64 gives what it gives in float32, by the condition of the graph
     kept      what depends on sizes alone, kept from call to call, however cheap it is, gives what
               it gives where it is computed anew, and what the graph says
+    named     names for the sizes of groups without reductions, for none of them or for numbers from
+              2 on, change nothing
     memory    a call limited to the bytes that its plan says gives what it gives without a limit;
               one byte less is refused where no data decides
 
@@ -39,8 +41,9 @@ from anydim.base.errors import DimError, MemoryLimitError, UserError
 from anydim.compiler.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.compiler.graph.reader import read_graph
 from anydim.compiler.graph.text import constants_of, print_graph
-from anydim.compiler.passes import setups, sizes_once
-from anydim.sizes import LARGEST
+from anydim.compiler.passes import canonical_groups, setups, signatures, sizes_once
+from anydim.lang.tree import Group
+from anydim.sizes import LARGEST, Box, RelativeSizes
 from tests.fuzz.case import Arrays, Case
 from tests.fuzz.generate import random_case
 from tests.fuzz.judge import Expected, Failure, compiled, said
@@ -342,10 +345,25 @@ def widened(graph: Graph) -> Graph:
     return read_graph(print_graph(graph).replace(str(float32), str(float64)), constants)
 
 
+def named(subject: Subject) -> Found:
+    def every(group: Group, box: Box, llc_bytes: int) -> tuple[Group, RelativeSizes] | None:
+        with mock.patch.multiple(signatures, _LEAST=2, _VECTOR=2):
+            return signatures.signature(group, box, 0)
+
+    for names in (lambda *group: None, every):
+        with (
+            settings.override(keep_programs=False),
+            mock.patch.object(canonical_groups, "signature", names),
+        ):
+            model = compiled(subject.case)
+        for sizes, inputs, results in subject.calls:
+            yield differing(model(**inputs), results), sizes
+
+
 LAWS: dict[str, Callable[[Subject], Found]] = {
     "halves": halves, "alone": alone, "padding": padding, "threads": threads, "again": again,
     "crowd": crowd, "fixed": fixed, "float64": wide, "memory": memory,
-    "kept": kept,
+    "kept": kept, "named": named,
 }  # fmt: skip
 
 
