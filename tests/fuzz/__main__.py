@@ -12,6 +12,7 @@ import click
 
 from tests import guards
 from tests.fuzz import (
+    alternatives,
     cuts,
     deciding,
     decoders,
@@ -43,6 +44,7 @@ KINDS = {
     "deciding": deciding.run, "nested": nested_calls.run,
     "independence": independence.run, "mixers": independence.run_planted,
     "derivatives": derivatives.run, "factors": factors.run, "weights": exchanged_weights.run,
+    "alternatives": alternatives.run,
 }  # fmt: skip
 
 
@@ -70,6 +72,7 @@ KINDS = {
 @click.option("--independence", "kind", flag_value="independence", help="Rows proven to be alone.")
 @click.option("--mixers", "kind", flag_value="mixers", help="Rows that a planted operator mixes.")
 @click.option("--weights", "kind", flag_value="weights", help="Models of one structure.")
+@click.option("--alternatives", "kind", flag_value="alternatives", help="Strategies, rungs, files.")
 @click.option("--watched", is_flag=True, help="Watch what each launch writes (tests/guards.py).")
 @click.option("--coverage", is_flag=True, help="Print what the graphs try; compile nothing.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file that failures go to as well.")

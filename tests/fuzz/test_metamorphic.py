@@ -10,7 +10,16 @@ from dataclasses import replace
 import numpy
 import pytest
 
-from tests.fuzz import cuts, decoders, fixed, independence, metamorphic, ragged, sizes_as_data
+from tests.fuzz import (
+    alternatives,
+    cuts,
+    decoders,
+    fixed,
+    independence,
+    metamorphic,
+    ragged,
+    sizes_as_data,
+)
 from tests.fuzz.coverage import special
 from tests.fuzz.metamorphic import row_case
 from tests.fuzz.test_fuzz import failures
@@ -22,6 +31,11 @@ MANY, MANY_CUTS = 300, 700  # a hundred of each model
 
 def test_laws_of_a_few_graphs() -> None:
     found = failures(range(QUICK), metamorphic.run)
+    assert not found, found
+
+
+def test_strategies_rungs_and_saved_models_of_a_few_graphs() -> None:
+    found = failures(range(2 * QUICK), alternatives.run)
     assert not found, found
 
 

@@ -322,3 +322,14 @@ def settle() -> None:
     for thread in threading.enumerate():
         if thread.name == "anydim-adaptive":
             thread.join(60)
+
+
+def test_variants_of_rows_across_lanes_compile(here: Here) -> None:
+    builder = ad.Builder("centred")
+    n = builder.dim("n", 0, 9)
+    x = builder.input("x", "float32", [3, n, 37])
+    builder.output("y", builder.exp(x - x.mean(axis=0, keepdims=True)))
+    model = ad.compile(builder, strategy="exact")
+    for size in (8, 0, 4):
+        model(x=numpy.zeros((3, size, 37), numpy.float32))
+    assert [variant.sizes["n"] for variant in model.variants()] == [8, 4]

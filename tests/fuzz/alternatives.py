@@ -1,0 +1,140 @@
+"""Laws of the other ways to compile, keep and run a graph, beside its generic code.
+
+strategies  `exact`, `where` and `pad` give the bits of generic code (`pad` those near them, where
+            products have addends), and all their variants compile
+saved       a saved model, loaded again, gives the bits of the model, its formula of memory and
+            its refusals
+rungs       a row has the same bits in each half of a batch at every precision, and results of
+            precisions whose factors are not rounded are near the exact ones
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import replace
+from random import Random
+from tempfile import TemporaryDirectory
+from unittest import mock
+
+import anydim as ad
+from anydim.base import settings
+from anydim.base.errors import DimError
+from anydim.compiler.variants import serving
+from anydim.compiler.variants.workers import Order, Reply
+from tests.fuzz.case import Arrays, Case
+from tests.fuzz.judge import Expected, Failure, said
+from tests.fuzz.metamorphic import Found, Subject, differing, halves, row_case
+from tests.fuzz.points import shown
+from tests.fuzz.runner import Outcome, run_judged
+from tests.unit.compiler.variants.models import Here
+
+_PRODUCTS = {"matmul", "gemm", "einsum", "conv", "lstm", "gru", "rnn", "attention"}
+RUNGS = ("fast", "bfloat16", "int8")
+
+
+class _Compilers(Here):
+    """Compiles variants in this process; `bugs` are those that its replies name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bugs: list[str] = []
+
+    def submit(self, order: Order) -> Future[Reply]:
+        reply = super().submit(order)
+        self.bugs += [reply.result().bug] if reply.result().bug else []
+        return reply
+
+
+def strategies(subject: Subject) -> Found:
+    """One strategy of each kind, with sizes drawn by the seed of the case."""
+    compilers = _Compilers()
+    for text in _texts(subject):
+        with mock.patch.object(serving, "workers", lambda polite, count=0: compilers):
+            model = ad.compile(subject.case.graph, threads=subject.case.threads, strategy=text)
+            for sizes, inputs, results in subject.calls:
+                reason = _reason(subject, text, model(**inputs), results, inputs)
+                reason = reason or "".join(compilers.bugs[:1])
+                yield reason and f"{text}: {reason}", sizes
+
+
+def _texts(subject: Subject) -> Iterator[str]:
+    numbers = Random(subject.case.seed)
+    yield from ("exact(limit=1)", "exact(limit=8)")
+    for dim in shown(subject.case.graph)[:1]:
+        yield f"where('{dim.name} <= {numbers.randint(0, 9)}', exact(limit=2))"
+        padded = numbers.choice(["8", "16", '"pow2"'])
+        yield f"pad({dim.name}={padded})"
+
+
+def _reason(subject: Subject, text: str, came: Arrays, results: Arrays, inputs: Arrays) -> str:
+    if not text.startswith("pad") or not _PRODUCTS & {n.operator for n in subject.case.graph.nodes}:
+        return differing(came, results)
+    if subject.case.specials:
+        return ""
+    return Expected.of(subject.case.graph, inputs).difference(came)
+
+
+def saved(subject: Subject) -> Found:
+    with TemporaryDirectory() as folder:
+        path = f"{folder}/model.anydim"
+        subject.model.save(path)
+        other = ad.load(path)
+    if str(other.memory) != str(subject.model.memory):
+        yield f"memory is {other.memory}, not {subject.model.memory}", {}
+    for sizes, inputs, results in subject.calls:
+        yield differing(other(**inputs), results), sizes
+    for sizes, inputs in _refused(subject):
+        try:
+            other(**inputs)
+        except DimError:
+            continue
+        yield "the loaded model takes sizes that the model refuses", sizes
+
+
+def _refused(subject: Subject) -> Iterator[tuple[Mapping[str, int], dict]]:
+    for sizes in subject.case.points:
+        inputs = subject.case.inputs(sizes)
+        try:
+            if inputs is not None:
+                subject.model(**inputs)
+        except DimError:
+            yield sizes, inputs
+
+
+def rungs(subject: Subject) -> Found:
+    for rung in RUNGS:
+        model = ad.compile(subject.case.graph, threads=subject.case.threads, precision=rung)
+        other = Subject(subject.case, model)
+        for reason, sizes in halves(other):
+            yield reason and f"{rung}: {reason}", sizes
+        for sizes, inputs, results in other.calls if rung == "fast" else ():
+            if not subject.case.specials:
+                reason = Expected.of(subject.case.graph, inputs).difference(results)
+                yield reason and f"{rung}: {reason}", sizes
+
+
+LAWS = {"strategies": strategies, "saved": saved, "rungs": rungs}
+
+
+def judge(case: Case) -> Failure | None:
+    """The first law that the model of a case breaks."""
+    with settings.override(strategy="generic"):
+        try:
+            subject = Subject(case, ad.compile(case.graph, threads=case.threads))
+        except Exception as error:
+            return Failure("compile", said(error))
+        for name, law in LAWS.items():
+            try:
+                found = ((reason, sizes) for reason, sizes in law(subject) if reason)
+                broken = next(found, None)
+            except Exception as error:
+                return Failure(name, said(error))
+            if broken:
+                return Failure(name, *broken)
+    return None
+
+
+def run(seeds: range, small: bool = True) -> Iterator[Outcome]:
+    """The outcomes of the cases of these seeds, in order."""
+    return run_judged(seeds, small, lambda seed: replace(row_case(seed), eager=False), judge)
