@@ -43,9 +43,11 @@ class CachedRows:
     """
 
     def __init__(
-        self, model: Model, made: SpareCaches, rows: str, room: int, cache_limit: int | str | None
-    ) -> None:
+        self, model: Model, made: SpareCaches, rows: str, room: int, cache_limit: int | str | None,
+        usual: Mapping[str, numpy.ndarray] | None = None,
+    ) -> None:  # fmt: skip
         self.model, self.caches = model, made.caches
+        self._usual = dict(usual or {})  # inputs of rows that a step need not give
         packing = model._conversion.packing
         assert packing is not None  # rows with spare caches are ragged
         self._packing = packing
@@ -66,7 +68,10 @@ class CachedRows:
             if name in ports or any(rows in size.symbols for size in specs[name].shape)
         ]  # fmt: skip
         self._of_rows += [name for name, port in ports.items() if port.ones and name not in named]
-        self._needed = [n for n in self._of_rows if not (n in ports and ports[n].ones)]
+        self._needed = [
+            name for name in self._of_rows
+            if name not in self._usual and not (name in ports and ports[name].ones)
+        ]  # fmt: skip
         self._shared = [name for name in named if name not in self._of_rows]
         self._ports, self._own = ports, own
         self._results = [spec.key for spec in model.outputs if spec.key not in taken]
@@ -101,8 +106,13 @@ class CachedRows:
 
     @property
     def row_inputs(self) -> tuple[str, ...]:
-        """The inputs that each row of a step has, without masks of ones."""
+        """The inputs that each row of a step has, without masks of ones and optional ones."""
         return tuple(self._needed)
+
+    @property
+    def optional_inputs(self) -> tuple[str, ...]:
+        """The inputs of rows that have a usual value."""
+        return tuple(self._usual)
 
     def join(self) -> int:
         """A new row with an empty cache; takes no memory before its first step."""
@@ -213,14 +223,21 @@ class CachedRows:
         slabs = self._slabs
         return slabs.bytes_per_element * sum(slabs.capacity(length) for length in lengths)
 
-    def step_bytes(self, lengths: Sequence[int], new: Sequence[int]) -> int:
+    def step_bytes(
+        self, lengths: Sequence[int], new: Sequence[int],
+        optional: Mapping[str, Sequence[int]] | None = None,
+    ) -> int:  # fmt: skip
         """Bytes that a step allocates beside the caches, by formula: values, inputs and results.
 
         Args:
             lengths: The cached elements of each row before the step.
             new: The new tokens of each row.
+            optional: Elements of optional inputs of each row.
         """
         columns: dict[str, Sequence[int]] = {self._new[0]: new, self._past: lengths}
+        for name, usual in self._usual.items():
+            own = (optional or {}).get(name, [len(usual)] * len(lengths))
+            columns[str(self._ports[name].counted)] = own
         counts = self._counts(columns)
         columns[self._capacity] = [self._slabs.capacity(n + c) for n, c in zip(lengths, counts)]
         table, sizes = self._packing.table, {self._batch: len(lengths)}
@@ -316,7 +333,8 @@ class CachedRows:
         whole[self._capacity] = [slab.capacity for slab in slabs]
         sizes = whole
         if self._skips and 0 in counts and any(counts):
-            chosen = [number for number, count in enumerate(counts) if count]
+            new = [whole[name] for name in self._new]
+            chosen = [number for number, each in enumerate(zip(*new)) if any(each)]
             slabs = [slabs[number] for number in chosen]
             sizes = {name: [each[n] for n in chosen] for name, each in whole.items()}
         packing, arrays = self._packing, self._slabs.arrays
@@ -350,6 +368,9 @@ class CachedRows:
                     f"{self.model.name}: row {row} has {quote_list(self._needed)} as inputs",
                     "give a mapping by name",
                 )
+            for name, usual in self._usual.items():
+                if not (isinstance(given, Mapping) and name in given):
+                    columns[name].append(usual)
         made: dict[str, Any] = {}
         for name, column in columns.items():
             if len(column) not in (0, len(rows)):

@@ -88,13 +88,19 @@ from anydim.sizes import Dim
     "--precision", metavar="TEXT",
     help="How products of language models may round: bfloat16 or int8. Default: float32.",
 )  # fmt: skip
+@click.option(
+    "--speculate", type=click.IntRange(0, 64), default=0, show_default=True, metavar="N",
+    help="Most tokens of a draft that a step of language models checks: what followed the last "
+    "tokens where they occurred before. Answers are the same; those that repeat their prompt come "
+    "faster.",
+)  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Log warnings and errors only.")
 def serve(
     models: Sequence[str], memory: str, threads: int | None, calls: int, queue: int, host: str,
     port: int, grpc_port: int, no_grpc: bool, tokenizers: Sequence[tuple[str, str]],
     batch: Sequence[tuple[str, str]], decoders: Sequence[tuple[str, str]], cache_memory: str | None,
     dims: Sequence[Any], context: int | None, quantize: str | None, precision: str | None,
-    quiet: bool,
+    speculate: int, quiet: bool,
 ) -> None:  # fmt: skip
     """Serve models over REST and gRPC, by the open inference protocol v2.
 
@@ -125,7 +131,7 @@ def serve(
         decoders=once("--decoder", decoders),
         cache_memory=None if cache_memory is None else bytes_of(cache_memory, "--cache-memory"),
         dims=dims_by_name(dims), context=context, quantize=quantize, precision=precision,
-        quiet=quiet,
+        speculate=speculate, quiet=quiet,
     )  # fmt: skip
     _module("run").serve(settings)
 

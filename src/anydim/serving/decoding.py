@@ -7,21 +7,20 @@ step have their own bits: a sequence has the tokens that it has alone.
 A sequence begins when its caches fit with its next `HEADROOM` tokens. When the caches of all that
 run no longer fit, the one that began last gives up its row, and reads its tokens again later: a row
 has the same bits however its tokens are divided into steps. Rows of sequences that ended stay while
-there is room (`prefixes.py`).
+there is room (`prefixes.py`). A step may check drafts of next tokens (`drafts.py`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-import itertools
 import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import numpy
 
@@ -38,7 +37,8 @@ from anydim.base.keywords import public
 from anydim.base.text import count_of, quote_list
 from anydim.base.user_values import whole_within
 from anydim.runtime.arrays import as_array
-from anydim.serving import prefixes
+from anydim.serving.decoded import PICKS, Decoded, Rows
+from anydim.serving.drafts import Drafts
 from anydim.serving.measures import BOUNDS, Histogram
 from anydim.serving.prefixes import Prefix, Prefixes
 from anydim.serving.sampling import Choose, largest
@@ -46,84 +46,11 @@ from anydim.sizes import LARGEST
 
 POSITIONS = "position_ids"
 CHUNK = 128  # tokens of a prompt that one step has
-HEADROOM = 128  # tokens that a sequence has room for, beyond those that it has
 _END = None
-_COUNTS = ("steps", "tokens", "prompt_tokens", "reused_tokens", "sequences", "paused")
-
-
-class Rows(prefixes.Rows, Protocol):
-    """What a decoder needs of `ad.cached(..., ragged=)`."""
-
-    @property
-    def row_inputs(self) -> tuple[str, ...]:
-        """The inputs of each row."""
-
-    def length(self, row: int) -> int:
-        """The cached elements of a row."""
-
-    def step_bytes(self, lengths: Sequence[int], new: Sequence[int]) -> int:
-        """Bytes of a step beside the caches."""
-
-    def cache_room(self, memory: int, step: int) -> int:
-        """Most bytes of caches within `memory` beside steps."""
-
-    def limit_caches(self, most: int) -> None:
-        """Set the most bytes of caches."""
-
-    def step(self, rows: Mapping[int, Any]) -> dict[str, Any]:
-        """Run a step."""
-
-
-class Decoded:
-    """A sequence that is decoded: its prompt, its row, and where its tokens go."""
-
-    __slots__ = (
-        "choose", "deadline", "floor", "given", "is_gone", "longest", "made", "number", "planned",
-        "priority", "prompt", "row", "send", "sent", "start", "stop",
-    )  # fmt: skip
-
-    def __init__(
-        self, prompt: numpy.ndarray, most: int, stop: frozenset[int], choose: Choose,
-        send: Callable[[Any], None], deadline: float | None, priority: int,
-    ) -> None:  # fmt: skip
-        self.prompt, self.stop, self.choose = prompt, stop, choose
-        self.send, self.deadline, self.priority = send, deadline, priority
-        self.start, self.longest = len(prompt), len(prompt) + most
-        self.planned = self.longest  # tokens that caches and steps have room for
-        self.row = -1
-        self.floor = 0  # tokens that its row has room for in any case
-        self.given = 0  # tokens of the prompt that steps had
-        self.made: list[int] = []  # tokens that were chosen
-        self.sent = perf_counter()  # its last token; before it, when it came
-        self.is_gone = False
-        self.number = next(_NUMBERS)
-
-    @property
-    def order(self) -> tuple[int, int]:
-        """The least one begins first, and gives up its row last."""
-        return -self.priority, self.number
-
-    @property
-    def length(self) -> int:
-        """Its tokens so far."""
-        return self.start + len(self.made)
-
-    def plan(self) -> None:
-        """Plan room for its next tokens."""
-        self.planned = min(self.longest, self.length + HEADROOM)
-
-    def tokens(self) -> numpy.ndarray:
-        """All tokens so far."""
-        more = numpy.array(self.made[len(self.prompt) - self.start :], self.prompt.dtype)
-        return numpy.concatenate([self.prompt, more])
-
-    def pause(self) -> None:
-        """Read all tokens again, in the row that it has next."""
-        self.prompt = self.tokens()
-        self.row, self.given, self.floor = -1, 0, 0
-
-
-_NUMBERS = itertools.count()
+_COUNTS = (
+    "steps", "tokens", "prompt_tokens", "reused_tokens", "drafted_tokens", "accepted_tokens",
+    "sequences", "paused",
+)  # fmt: skip
 
 
 class _Decoding:
@@ -152,6 +79,7 @@ class _Decoding:
     def _begin(
         self, tokens: Any, most: int, stop: Collection[int], choose: Choose,
         send: Callable[[Any], None], priority: int, deadline: float | None,
+        drafts: Drafts | None = None,
     ) -> Decoded:  # fmt: skip
         """Let a sequence wait for a row."""
         prompt = as_array(tokens, "a prompt")
@@ -160,7 +88,11 @@ class _Decoding:
                              "give tokens: integers [n], at least one")  # fmt: skip
         whole_within("most", most, 1, LARGEST, "give how many tokens to generate at most")
         end = None if deadline is None else perf_counter() + deadline
-        made = Decoded(prompt, most, frozenset(stop), choose, send, end, priority)
+        if drafts is not None:
+            if PICKS not in self._model.optional_inputs:
+                raise OptionError("the decoder gives the logits of no draft", "leave drafts out")
+            drafts.read(prompt.tolist())
+        made = Decoded(prompt, most, frozenset(stop), choose, send, end, priority, drafts)
         needed, room = self._cache_bytes([made]), self._room([made])
         if needed > room:
             raise MemoryLimitError(
@@ -280,24 +212,34 @@ class _Decoding:
                 self._join(first, kept)
 
     def _join(self, sequence: Decoded, kept: Prefix | None) -> None:
-        """Give a sequence the row that was kept for it, or a new one. An error, as of rows that
+        """Let a sequence run, in the row that was kept for it, if any. An error, as of rows that
         others made, ends the sequence."""
         try:
             self._model.limit_caches(self._room([*self._active, sequence]))
-            if kept is not None:
-                sequence.row, sequence.given = kept.row, len(kept.tokens)
-            else:
-                running = [self._prefix(each) for each in self._active]
-                sequence.row, sequence.given = self._prefixes.row_for(sequence.prompt, running)
         except Exception as error:
             sequence.send(error)
             if kept is not None:
                 self._model.leave(kept.row)
             return
-        self._counts["reused_tokens"] += sequence.given
+        if kept is not None:
+            sequence.row, sequence.given = kept.row, len(kept.tokens)
+            self._counts["reused_tokens"] += sequence.given
         self._active.append(sequence)
         self._counts["sequences"] += not sequence.made
         sequence.deadline = None
+
+    def _begin_row(self, sequence: Decoded) -> bool:
+        """Give a sequence a row before its prompt is read: what running and kept rows have of it by
+        now is copied. An error ends the sequence; returns whether it runs."""
+        running = [self._prefix(each) for each in self._active if each.row >= 0]
+        try:
+            sequence.row, sequence.given = self._prefixes.row_for(sequence.prompt, running)
+        except Exception as error:
+            sequence.send(error)
+            self._leave(sequence)
+            return False
+        self._counts["reused_tokens"] += sequence.given
+        return True
 
     def _prefix(self, sequence: Decoded) -> Prefix:
         """What the row of a sequence has."""
@@ -332,9 +274,11 @@ class _Decoding:
 
     def _step_bytes(self, sequences: Sequence[Decoded]) -> int:
         """Most bytes of a step of sequences: all are at their planned ends, one has a chunk."""
-        longest = sorted((each.planned for each in sequences), reverse=True)
-        new = [min(self._chunk, longest[0])] + [1] * (len(longest) - 1)
-        return self._model.step_bytes([count - 1 for count in longest], new)
+        longest = sorted(sequences, key=lambda each: each.planned, reverse=True)
+        new = [each.width for each in longest]
+        picks = None if max(new) == 1 else {PICKS: list(new)}
+        new[0] = max(new[0], min(self._chunk, longest[0].planned))
+        return self._model.step_bytes([each.planned - 1 for each in longest], new, picks)
 
     def _room(self, sequences: Sequence[Decoded]) -> int:
         """Most bytes of caches beside the steps of sequences."""
@@ -348,26 +292,22 @@ class _Decoding:
             self._leave(sequence)
             return
         self._active.remove(sequence)
+        sequence.close_drafts()
         self._prefixes.keep(kept)
 
     def _leave(self, sequence: Decoded) -> None:
         self._active.remove(sequence)
+        sequence.close_drafts()
         with suppress(InputError):
             self._model.leave(sequence.row)
 
     def _step(self) -> None:
         """One step: a chunk of the first prompt that is not read, and a token of other rows."""
-        parts: dict[Decoded, numpy.ndarray] = {}
-        has_prompt = False
-        for each in self._active:
-            if each.given < len(each.prompt):
-                if not has_prompt:
-                    parts[each] = each.prompt[each.given : each.given + self._chunk]
-                    has_prompt = True
-            else:
-                parts[each] = numpy.array(each.made[-1:], each.prompt.dtype)
+        parts, drafts = self._parts()
+        if not parts:
+            return
         start = perf_counter()
-        found = self._logits(parts)
+        found = self._logits(parts, drafts)
         self._seconds += perf_counter() - start
         self._counts["steps"] += 1
         for each, logits in found.items():
@@ -376,13 +316,35 @@ class _Decoding:
                 self._counts["prompt_tokens"] += len(parts[each])
                 if each.given < len(each.prompt):
                     continue
-            self._send_token(each, logits[-1] if logits.ndim > 1 else logits)
+            draft = drafts.get(each, [])
+            self._send_tokens(
+                each, logits[-1 - len(draft) :] if logits.ndim > 1 else [logits], draft
+            )
 
-    def _logits(self, parts: Mapping[Decoded, numpy.ndarray]) -> dict[Decoded, numpy.ndarray]:
+    def _parts(self) -> tuple[dict[Decoded, numpy.ndarray], dict[Decoded, list[int]]]:
+        """The new tokens of a step, and the drafts among them. Prompts of which one token is left,
+        as of sequences that share a prompt, are read together."""
+        parts: dict[Decoded, numpy.ndarray] = {}
+        drafts: dict[Decoded, list[int]] = {}
+        has_prompt = False
+        for each in list(self._active):
+            if each.given < len(each.prompt):
+                if has_prompt or (each.row < 0 and not self._begin_row(each)):
+                    continue
+                parts[each] = each.prompt[each.given : each.given + self._chunk]
+                has_prompt = len(parts[each]) > 1
+            else:
+                drafts[each] = each.draft()
+                parts[each] = numpy.array([each.made[-1], *drafts[each]], each.prompt.dtype)
+        return parts, drafts
+
+    def _logits(
+        self, parts: Mapping[Decoded, numpy.ndarray], drafts: Mapping[Decoded, Sequence[int]]
+    ) -> dict[Decoded, numpy.ndarray]:
         """The logits of new tokens. After an error, which leaves caches as they were, each
         sequence has a step of its own, and those that fail again end."""
         try:
-            return self._call_model(parts)
+            return self._call_model(parts, drafts)
         except Exception as error:
             if len(parts) == 1 or not isinstance(error, UserError):
                 for each in parts:
@@ -391,39 +353,71 @@ class _Decoding:
                 return {}
         found: dict[Decoded, numpy.ndarray] = {}
         for each, part in parts.items():
-            found.update(self._logits({each: part}))
+            found.update(self._logits({each: part}, drafts))
         return found
 
-    def _call_model(self, parts: Mapping[Decoded, numpy.ndarray]) -> dict[Decoded, numpy.ndarray]:
-        results = self._model.step({s.row: self._inputs(s, part) for s, part in parts.items()})
+    def _call_model(
+        self, parts: Mapping[Decoded, numpy.ndarray], drafts: Mapping[Decoded, Sequence[int]]
+    ) -> dict[Decoded, numpy.ndarray]:
+        results = self._model.step({
+            each.row: self._inputs(each, part, len(drafts.get(each, ())))
+            for each, part in parts.items()
+        })  # fmt: skip
         logits = results[self._result] if self._result else next(iter(results.values()))
         return dict(zip(parts, logits))
 
-    def _inputs(self, sequence: Decoded, part: numpy.ndarray) -> Any:
+    def _inputs(self, sequence: Decoded, part: numpy.ndarray, drafted: int) -> Any:
+        if drafted:
+            return {self._tokens: part, PICKS: numpy.arange(-1 - drafted, 0)}
         if len(self._model.row_inputs) == 1:
             return part
         first = self._model.length(sequence.row)
         positions = numpy.arange(first, first + len(part), dtype=part.dtype)
         return {self._tokens: part, POSITIONS: positions}
 
-    def _send_token(self, sequence: Decoded, logits: numpy.ndarray) -> None:
-        """Send the next token of a sequence, and end it where it ends."""
-        try:
-            token = int(sequence.choose(logits))
-        except Exception as error:  # of the caller's function
-            sequence.send(error)
+    def _send_tokens(self, sequence: Decoded, logits: Any, draft: Sequence[int]) -> None:
+        """Send the next tokens of a sequence: one, and more while a draft has what is chosen. End
+        it where it ends."""
+        chosen, fault = self._choose(sequence, logits, draft)
+        if draft:
+            assert sequence.drafts is not None
+            right = max(len(chosen) - 1, 0)
+            sequence.drafts.judge(len(draft), right)
+            length = self._model.length(sequence.row)
+            self._model.forget(sequence.row, length - len(draft) + right)
+            self._counts["drafted_tokens"] += len(draft)
+            self._counts["accepted_tokens"] += right
+        if sequence.drafts is not None:
+            sequence.drafts.read(chosen)
+        for token in chosen:
+            now = perf_counter()
+            (self._between if sequence.made else self._first).add(now - sequence.sent)
+            sequence.sent = now
+            sequence.made.append(token)
+            self._counts["tokens"] += 1
+            sequence.send(token)
+        if fault is not None:
+            sequence.send(fault)
             self._leave(sequence)
-            return
-        now = perf_counter()
-        (self._between if sequence.made else self._first).add(now - sequence.sent)
-        sequence.sent = now
-        sequence.made.append(token)
-        self._counts["tokens"] += 1
-        sequence.send(token)
-        if sequence.length >= sequence.longest or token in sequence.stop:
+        elif sequence.length >= sequence.longest or chosen[-1] in sequence.stop:
             sequence.send(_END)
             with self._lock:
                 self._end(sequence)
+
+    def _choose(
+        self, sequence: Decoded, logits: Any, draft: Sequence[int]
+    ) -> tuple[list[int], Exception | None]:
+        """The tokens chosen by logits, up to the first one that a draft does not have; and the
+        error of the caller's function."""
+        chosen: list[int] = []
+        for row, drafted in zip(logits, (*draft, None)):
+            try:
+                chosen.append(int(sequence.choose(row)))
+            except Exception as error:
+                return chosen, error
+            if chosen[-1] != drafted or chosen[-1] in sequence.stop:
+                break
+        return chosen, None
 
 
 def _token_input(names: Sequence[str]) -> str:
@@ -481,7 +475,7 @@ class Decoder(_Decoding):
 
     def generate(
         self, tokens: Any, most: int, stop: Collection[int] = (), *, choose: Choose = largest,
-        priority: int = 0, deadline: float | None = None,
+        priority: int = 0, deadline: float | None = None, drafts: Drafts | None = None,
     ) -> Iterator[int]:  # fmt: skip
         """Yield tokens as they are chosen. Closing the iterator ends the sequence.
 
@@ -492,6 +486,7 @@ class Decoder(_Decoding):
             choose: Chooses a token by logits [vocabulary]. Default: the largest.
             priority: Sequences of higher priority begin first.
             deadline: Seconds within which the sequence must begin.
+            drafts: Drafts of its next tokens, for language models. The tokens are the same.
 
         Raises:
             InputError: The prompt is not a vector of integers, or a token is out of bounds.
@@ -500,7 +495,7 @@ class Decoder(_Decoding):
             TimeLimitError: It did not begin in time.
         """
         received: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        made = self._begin(tokens, most, stop, choose, received.put, priority, deadline)
+        made = self._begin(tokens, most, stop, choose, received.put, priority, deadline, drafts)
         return _Tokens(received, partial(self._forget, made))
 
     def close(self) -> None:
@@ -523,7 +518,7 @@ class AsyncDecoder(_Decoding):
 
     async def generate(
         self, tokens: Any, most: int, stop: Collection[int] = (), *, choose: Choose = largest,
-        priority: int = 0, deadline: float | None = None,
+        priority: int = 0, deadline: float | None = None, drafts: Drafts | None = None,
     ) -> AsyncGenerator[int, None]:  # fmt: skip
         """Yield tokens as they are chosen, with the arguments and errors of `Decoder.generate`."""
         loop, received = asyncio.get_running_loop(), asyncio.Queue[Any]()
@@ -532,7 +527,7 @@ class AsyncDecoder(_Decoding):
             with suppress(RuntimeError):  # the loop is closed: no caller waits
                 loop.call_soon_threadsafe(received.put_nowait, found)
 
-        made = self._begin(tokens, most, stop, choose, send, priority, deadline)
+        made = self._begin(tokens, most, stop, choose, send, priority, deadline, drafts)
         try:
             while (found := await received.get()) is not _END:
                 if isinstance(found, BaseException):

@@ -49,6 +49,8 @@ def _decoder_lines(decoders: Mapping[str, Any]) -> Iterator[str]:
         ("steps", "counter", "Steps."), ("tokens", "counter", "Tokens that were generated."),
         ("prompt_tokens", "counter", "Tokens of prompts that steps read."),
         ("reused_tokens", "counter", "Tokens of prompts that caches had already."),
+        ("drafted_tokens", "counter", "Tokens of drafts that steps checked."),
+        ("accepted_tokens", "counter", "Those of them that were chosen."),
         ("sequences", "counter", "Sequences that began."), ("seconds", "counter", "In steps."),
         ("paused", "counter", "Times that a sequence gave its row to others for a while."),
         ("rows", "gauge", "Sequences that run."), ("waiting", "gauge", "Sequences that wait."),

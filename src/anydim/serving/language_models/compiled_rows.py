@@ -8,12 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy
+
 from anydim.api.cached_rows import CachedRows
 from anydim.api.program_cache import load_or_compile_at, path_of_parts
 from anydim.base import settings
 from anydim.base.errors import ArtefactError, ModelError, UserError
 from anydim.base.read_files import FileRead
-from anydim.serving.language_models.decoder_caches import ROWS, decoder_caches
+from anydim.serving.language_models.decoder_caches import (
+    NEW,
+    OPTIONAL,
+    PICKS,
+    ROWS,
+    STATES,
+    decoder_caches,
+)
 from anydim.serving.language_models.opening import OpenedModel
 from anydim.sizes import parse
 
@@ -21,6 +30,7 @@ if TYPE_CHECKING:
     from anydim.api.model import Model
 
 ROOM = 64  # elements of a new cache
+_USUAL = {PICKS: numpy.array([-1]), STATES: numpy.empty(0, numpy.int64)}  # of optional inputs
 _STEP = "step"  # the bytes of a step as a formula, among the facts of a stored program
 
 
@@ -36,7 +46,7 @@ def compiled_rows(
     caches: Any = decoder_caches(opened.spec)
 
     def rows(model: Any) -> CachedRows:
-        return CachedRows(model, caches, ROWS, ROOM, None)
+        return CachedRows(model, caches, ROWS, ROOM, None, _USUAL)
 
     model: Any = load_or_compile_at(
         path, lambda: _compile(opened, threads, precision),
@@ -66,6 +76,6 @@ def _compile(opened: OpenedModel, threads: int | str, precision: str | None) -> 
     graph = build_decoder(opened.spec, opened.weights, "decoder")
     opened.weights.release()
     spare = with_spare_capacity(graph)
-    rows, _ = over_rows(spare, {"s": "b"})
+    rows, _ = over_rows(spare, dict.fromkeys((NEW, *OPTIONAL.values()), ROWS))
     with settings.override(keep_programs=False):  # it is kept by its files, below
         return compile(rows, threads=threads, precision=precision)

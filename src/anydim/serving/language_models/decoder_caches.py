@@ -8,6 +8,8 @@ from anydim.serving.language_models.decoder_spec import DecoderSpec
 from anydim.sizes import Size
 
 ROWS, NEW, PAST, CAPACITY = "b", "s", "past", "capacity"  # dims
+PICKS, STATES = "picks", "states"
+OPTIONAL = {PICKS: "k", STATES: "h"}  # inputs of rows with a usual value, and their dims
 _AXIS = 2
 
 

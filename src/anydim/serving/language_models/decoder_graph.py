@@ -1,7 +1,11 @@
-"""The graph of a decoder: new tokens and caches in, logits of the last token and caches out.
+"""The graph of a decoder: new tokens and caches in, logits of some of them and caches out.
 
-    ids [b, s], keys_i and values_i [b, kept, past, depth]
-        -> logits [b, vocabulary], new_keys_i and new_values_i [b, kept, past + s, depth]
+    ids [b, s], picks [b, k], states [b, h], keys_i and values_i [b, kept, past, depth]
+        -> logits [b, k, vocabulary], hidden [b, h, width],
+           new_keys_i and new_values_i [b, kept, past + s, depth]
+
+`picks` are the places of the tokens whose logits are computed, among the new ones; -1 is the last
+one. `states` are those whose last hidden states are wanted.
 
 One graph for all architectures; `DecoderSpec` says what differs. Weights are constants with the
 bits that they have in their file.
@@ -17,6 +21,7 @@ from anydim.base.dtypes import float32, int64
 from anydim.compiler.frontends.builder import Builder
 from anydim.compiler.frontends.values import Value
 from anydim.compiler.graph.nodes import Graph
+from anydim.serving.language_models.decoder_caches import OPTIONAL
 from anydim.serving.language_models.decoder_spec import DecoderSpec, LayerSpec, Rope
 from anydim.serving.language_models.matrices import Blocks, Matrix
 from anydim.sizes import Size
@@ -46,6 +51,9 @@ class _Decoder:
     def build(self) -> Graph:
         g, spec = self.g, self.spec
         ids = g.input("ids", int64, (self.batch, self.count))
+        picks, states = (
+            g.input(name, int64, (self.batch, g.dim(dim))) for name, dim in OPTIONAL.items()
+        )
         caches = [
             tuple(g.input(f"{side}_{number}", float32, self._cache(self.past))
                   for side in ("keys", "values"))
@@ -57,13 +65,18 @@ class _Decoder:
         for number, layer in enumerate(spec.layers):
             x, *made = self._layer(x, f"layers.{number}.", layer, *caches[number])
             grown.append(made)
-        last = g.gather(x, g.constant(numpy.int64(-1)), axis=1)
-        logits = self._linear(self._norm(last, "norm"), "head", "embedding")
+        logits = self._linear(self._normed_at(x, picks), "head", "embedding")
         g.output("logits", self._soft_cap(logits, spec.logit_cap))
+        g.output("hidden", self._normed_at(x, states))
         for number, made in enumerate(grown):
             for side, value in zip(("keys", "values"), made):
                 g.output(f"new_{side}_{number}", value)
         return g.graph()
+
+    def _normed_at(self, x: Value, places: Value) -> Value:
+        """The last norm of the hidden states at some places of each row."""
+        return self._norm(self.g.gather_nd(x, self.g.unsqueeze(places, axes=(2,)), batch_dims=1),
+                          "norm")  # fmt: skip
 
     def _cache(self, count: Size) -> tuple[Size | int, ...]:
         return self.batch, self.spec.kept, count, self.spec.depth

@@ -21,12 +21,15 @@ from anydim.base.keywords import public
 from anydim.base.text import count_of
 from anydim.base.user_values import short_repr, whole_within
 from anydim.serving.decoding import Decoder
+from anydim.serving.drafts import Drafts, ModelDrafts, PromptDrafts
 from anydim.serving.language_models.compiled_rows import compiled_rows
+from anydim.serving.language_models.decoder_spec import DecoderSpec
 from anydim.serving.language_models.opening import OpenedModel, open_model
 from anydim.serving.pieces import Pieces
 from anydim.serving.sampling import Choose, sampled
 from anydim.sizes import LARGEST
 
+MOST_DRAFT = 64  # tokens
 _STOPS = "give a text or a list of texts, none of them empty"
 
 
@@ -152,6 +155,7 @@ class LanguageModel:
         repetition_penalty: float = 1.0,
         logit_bias: Mapping[int, float] | None = None, seed: int | None = None,
         stop: str | Sequence[str] = (), priority: int = 0, deadline: float | None = None,
+        speculate: int = 0, draft: LanguageModel | None = None,
     ) -> TextStream:  # fmt: skip
         """Continue a prompt.
 
@@ -169,6 +173,9 @@ class LanguageModel:
             stop: Texts that end the answer; they are not part of it.
             priority: Sequences of higher priority begin first.
             deadline: Seconds within which the sequence must begin.
+            speculate: Most tokens of a draft that a step checks: what followed the last tokens
+                where they occurred before. The answer has the same tokens. 0: no drafts.
+            draft: A smaller model with the same tokens that writes the drafts instead.
 
         Returns:
             An iterator over pieces of text, with `tokens`, `reason` and `read()`.
@@ -184,7 +191,10 @@ class LanguageModel:
             temperature, top_p, seed, top_k=top_k, min_p=min_p, logit_bias=logit_bias,
             repetition_penalty=repetition_penalty, prompt=tokens.tolist(),
         )  # fmt: skip
-        return self._stream(tokens, most, choose, _stop_texts(stop), priority, deadline)
+        return self._stream(
+            tokens, most, choose, _stop_texts(stop), priority, deadline,
+            drafts_of(speculate, self.spec, draft),
+        )  # fmt: skip
 
     def chat(
         self, messages: Sequence[Mapping[str, Any]], max_tokens: int | None = 256,
@@ -213,11 +223,11 @@ class LanguageModel:
 
     def _stream(
         self, tokens: numpy.ndarray, most: int, choose: Choose, stop: Sequence[str], priority: int,
-        deadline: float | None,
+        deadline: float | None, drafts: Drafts | None,
     ) -> TextStream:  # fmt: skip
         own = self._opened.stop
         source = self.decoder.generate(
-            tokens, most, own, choose=choose, priority=priority, deadline=deadline
+            tokens, most, own, choose=choose, priority=priority, deadline=deadline, drafts=drafts
         )
         return TextStream(source, Pieces(self._opened.require_tokenizer(), stop), own, most)
 
@@ -303,6 +313,26 @@ class LanguageModel:
         spec = self.spec
         return (f"LanguageModel({self.name}: {spec.name}, {count_of(len(spec.layers), 'layer')} of "
                 f"{spec.width}, {spec.vocabulary} tokens, context {spec.context})")  # fmt: skip
+
+
+def drafts_of(speculate: Any, spec: DecoderSpec, draft: Any = None) -> Drafts | None:
+    """The drafts of a sequence; raises OptionError for arguments out of their range.
+
+    `draft` is a model with a `spec` and a compiled `model`, or None.
+    """
+    whole_within("speculate", speculate, 0, MOST_DRAFT, "give tokens of a draft; 0: no drafts")
+    if draft is not None and not hasattr(draft, "spec"):
+        raise OptionError(f"draft is {short_repr(draft)}", "give an ad.language_model")
+    if draft is not None and draft.spec.vocabulary != spec.vocabulary:
+        raise OptionError(f"the draft model has {draft.spec.vocabulary} tokens, and the model "
+                          f"{spec.vocabulary}", "both need the same tokenizer")  # fmt: skip
+    if draft is not None and not speculate:
+        raise OptionError("a draft model is given, and speculate is 0", "give speculate=4")
+    if not speculate:
+        return None
+    if draft is None:
+        return PromptDrafts(speculate)
+    return ModelDrafts(speculate, draft.model, draft.spec.context)
 
 
 def _stop_texts(stop: Any) -> list[str]:

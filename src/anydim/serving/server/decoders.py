@@ -13,6 +13,7 @@ from anydim.base.errors import InputError, OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion
 from anydim.serving.decoding import CHUNK, POSITIONS, AsyncDecoder
+from anydim.serving.drafts import Drafts, PromptDrafts
 
 if TYPE_CHECKING:
     from anydim.serving.language_models.opening import OpenedModel
@@ -23,12 +24,20 @@ DEFAULT_TOKENS = 16  # of an answer of a decoder whose context is not known
 
 @dataclass(frozen=True)
 class ServedDecoder:
-    """A served decoder: its name, the path of its file, and what a language model has besides."""
+    """A served decoder: its name, the path of its file, and what a language model has besides.
+
+    A language model checks drafts of `speculate` tokens at most; 0: it has none.
+    """
 
     name: str
     path: Path
     decoder: AsyncDecoder
     opened: OpenedModel | None = None
+    speculate: int = 0
+
+    def drafts(self) -> Drafts | None:
+        """The drafts of a sequence."""
+        return PromptDrafts(self.speculate) if self.speculate and self.opened is not None else None
 
     def longest(self) -> int:
         """Most tokens of a sequence: those that the memory has room for, and the context."""

@@ -59,7 +59,7 @@ class Generation:
         return served.decoder.generate(
             prompt, served.most_new(prompt, self.most), self.stop | served.stop,
             choose=choose if shares is None else _recording(choose, shares, self.top or 0),
-            priority=self.priority, deadline=self.deadline,
+            priority=self.priority, deadline=self.deadline, drafts=served.drafts(),
         )  # fmt: skip
 
 

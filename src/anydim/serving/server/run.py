@@ -61,7 +61,7 @@ class Settings:
     model, the dims along which requests of equal shapes share calls. `dims` are those of models
     that are compiled. `decoders` are their files by name, each with `cache_memory` bytes of caches;
     None: language models share what is free, and other decoders have `CACHE_MEMORY`. `context`,
-    `quantize` and `precision` are of language models, which are among the `models`.
+    `quantize`, `precision` and `speculate` are of language models, which are among the `models`.
     """
 
     models: Sequence[str]
@@ -81,6 +81,7 @@ class Settings:
     context: int | None = None
     quantize: str | None = None
     precision: str | None = None
+    speculate: int = 0
 
 
 def serve(settings: Settings) -> None:
@@ -221,7 +222,9 @@ class _Served:
         for each in opened:
             memory = fixed[0] if others == 0 or each.opened is None else share
             decoder = AsyncDecoder(each.rows, memory=memory, queue=settings.queue)
-            decoders[each.name] = made = ServedDecoder(each.name, each.path, decoder, each.opened)
+            decoders[each.name] = made = ServedDecoder(
+                each.name, each.path, decoder, each.opened, settings.speculate
+            )
             facts = {"decoder": each.name, "caches": memory, "tokens": made.longest()}
             self._log.info("loaded", extra={"facts": facts})
         room -= share * others
