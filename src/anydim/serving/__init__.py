@@ -17,7 +17,8 @@ and the costs of calls, are in `anydim.runtime.program.batches`, which `map` use
     order.py         which requests are long beside others
     equal_form.py    requests of other models: equal shapes, or one by one
     string_form.py   requests of models with strings: one by one
-    decoding.py      Decoder and AsyncDecoder: continuous batching with streamed tokens
+    decoder.py       Decoder and AsyncDecoder: streamed tokens; decoding.py runs their steps
+    decoded.py       a sequence; drafts.py: drafts of its next tokens
     prefixes.py      caches of sequences that ended, for prompts that begin as these did
     sampling.py      functions that choose tokens; log_shares.py has their log-probabilities
     pieces.py        texts of tokens, one by one; tool_calls.py finds calls in them
@@ -32,14 +33,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anydim.serving.batcher import AsyncBatcher, Batcher
-    from anydim.serving.decoding import AsyncDecoder, Decoder
+    from anydim.serving.decoder import AsyncDecoder, Decoder
     from anydim.serving.sampling import sampled
 
 __all__ = ["AsyncBatcher", "AsyncDecoder", "Batcher", "Decoder", "sampled"]
 
 _MODULES = {
-    "AsyncBatcher": "anydim.serving.batcher", "AsyncDecoder": "anydim.serving.decoding",
-    "Batcher": "anydim.serving.batcher", "Decoder": "anydim.serving.decoding",
+    "AsyncBatcher": "anydim.serving.batcher", "AsyncDecoder": "anydim.serving.decoder",
+    "Batcher": "anydim.serving.batcher", "Decoder": "anydim.serving.decoder",
     "sampled": "anydim.serving.sampling",
 }  # fmt: skip
 """Modules are imported on first use of a name: a start of a language model needs no batcher."""

@@ -15,7 +15,46 @@ from anydim.serving.sampling import Choose
 
 HEADROOM = 128  # tokens that a sequence has room for, beyond those that it has
 PICKS = "picks"  # the optional input that says whose logits a step computes
+STATES = "states"  # the optional input that says whose hidden states a step has
+HIDDEN = "hidden"  # their result
+POOLINGS = ("last", "mean")
 _NUMBERS = itertools.count()
+
+
+class Pool:
+    """The hidden states of a prompt as one vector: that of the last token, or their mean."""
+
+    def __init__(self, kind: str) -> None:
+        self.is_mean = kind == "mean"
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was added."""
+        self._sum: numpy.ndarray | float = 0.0
+        self._count = 0
+
+    def places(self, count: int) -> numpy.ndarray:
+        """The tokens of a chunk whose hidden states are needed, as `states` takes them."""
+        return numpy.arange(count) if self.is_mean else numpy.array([-1])
+
+    def add(self, hidden: numpy.ndarray) -> None:
+        """Take the hidden states of a chunk [n, width]."""
+        if not self.is_mean:
+            self.clear()
+        self._sum = self._sum + hidden.sum(axis=0, dtype=numpy.float64)
+        self._count += len(hidden)
+
+    def vector(self) -> numpy.ndarray:
+        """The vector, float32 [width]."""
+        return numpy.asarray(self._sum / max(self._count, 1), numpy.float32)
+
+
+def unit(vector: numpy.ndarray, dimensions: int | None = None) -> numpy.ndarray:
+    """The first elements of a vector, scaled to length 1; a vector of zeros stays one."""
+    part = vector[:dimensions].astype(numpy.float64)
+    length = float(numpy.sqrt((part * part).sum()))
+    made: numpy.ndarray = (part / length if length else part).astype(numpy.float32)
+    return made
 
 
 class Rows(prefixes.Rows, Protocol):
@@ -53,7 +92,7 @@ class Decoded:
 
     __slots__ = (
         "choose", "deadline", "drafts", "floor", "given", "is_gone", "longest", "made", "number",
-        "planned", "priority", "prompt", "row", "send", "sent", "start", "stop",
+        "planned", "pool", "priority", "prompt", "row", "send", "sent", "start", "stop",
     )  # fmt: skip
 
     def __init__(
@@ -61,6 +100,7 @@ class Decoded:
         send: Callable[[Any], None], deadline: float | None, priority: int, drafts: Drafts | None,
     ) -> None:  # fmt: skip
         self.drafts = drafts
+        self.pool: Pool | None = None  # its hidden states are wanted, and no token
         self.prompt, self.stop, self.choose = prompt, stop, choose
         self.send, self.deadline, self.priority = send, deadline, priority
         self.start, self.longest = len(prompt), len(prompt) + most
@@ -85,8 +125,13 @@ class Decoded:
 
     @property
     def width(self) -> int:
-        """Most tokens of a step, its prompt aside: the last one, and a draft."""
+        """Most tokens of a step behind its prompt: the last one, and a draft."""
         return 1 if self.drafts is None else min(1 + self.drafts.most, self.planned)
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether each of its tokens needs a step, as for the mean of all."""
+        return self.pool is not None and self.pool.is_mean
 
     def draft(self) -> list[int]:
         """A draft of its next tokens that caches and steps have room for."""
@@ -112,3 +157,5 @@ class Decoded:
         """Read all tokens again, in the row that it has next."""
         self.prompt = self.tokens()
         self.row, self.given, self.floor = -1, 0, 0
+        if self.pool is not None:
+            self.pool.clear()

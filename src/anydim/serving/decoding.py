@@ -12,13 +12,11 @@ there is room (`prefixes.py`). A step may check drafts of next tokens (`drafts.p
 
 from __future__ import annotations
 
-import asyncio
 import heapq
-import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -33,11 +31,10 @@ from anydim.base.errors import (
     TimeLimitError,
     UserError,
 )
-from anydim.base.keywords import public
 from anydim.base.text import count_of, quote_list
-from anydim.base.user_values import whole_within
+from anydim.base.user_values import short_repr, whole_within
 from anydim.runtime.arrays import as_array
-from anydim.serving.decoded import PICKS, Decoded, Rows
+from anydim.serving.decoded import HIDDEN, PICKS, POOLINGS, STATES, Decoded, Pool, Rows
 from anydim.serving.drafts import Drafts
 from anydim.serving.measures import BOUNDS, Histogram
 from anydim.serving.prefixes import Prefix, Prefixes
@@ -46,15 +43,15 @@ from anydim.sizes import LARGEST
 
 POSITIONS = "position_ids"
 CHUNK = 128  # tokens of a prompt that one step has
-_END = None
+END = None  # behind the last token
 _COUNTS = (
     "steps", "tokens", "prompt_tokens", "reused_tokens", "drafted_tokens", "accepted_tokens",
     "sequences", "paused",
 )  # fmt: skip
 
 
-class _Decoding:
-    """Runs steps in a thread; both decoders stand on it."""
+class Decoding:
+    """Runs steps in a thread; both kinds of decoders stand on it (`decoder.py`)."""
 
     def __init__(
         self, model: Rows, *, memory: int | str = "1 GiB", rows: int = 32, chunk: int = CHUNK,
@@ -82,22 +79,72 @@ class _Decoding:
         drafts: Drafts | None = None,
     ) -> Decoded:  # fmt: skip
         """Let a sequence wait for a row."""
+        whole_within("most", most, 1, LARGEST, "give how many tokens to generate at most")
+        if drafts is not None:
+            if PICKS not in self._model.optional_inputs:
+                raise OptionError("the decoder gives the logits of no draft", "leave drafts out")
+        made = self._decoded(tokens, most, stop, choose, send, priority, deadline, drafts)
+        if drafts is not None:
+            drafts.read(made.prompt.tolist())
+        return self._queue_up(made)
+
+    def embed(
+        self, tokens: Any, pooling: str = "last", *, priority: int = 0,
+        deadline: float | None = None,
+    ) -> Future[numpy.ndarray]:  # fmt: skip
+        """The last hidden states of a language model as one vector, float32 [width].
+
+        Args:
+            tokens: The tokens of a text, integers [n].
+            pooling: 'last': of the last token; 'mean': of all.
+            priority: Sequences of higher priority begin first.
+            deadline: Seconds within which it must begin.
+
+        Returns:
+            A future; cancelling it ends the sequence.
+
+        Raises:
+            OptionError: An unknown pooling, or the decoder has no hidden states.
+            UserError: As in `generate`.
+        """
+        if not isinstance(pooling, str) or pooling not in POOLINGS:
+            raise OptionError(f"pooling is {short_repr(pooling)}", quote_list(POOLINGS))
+        if STATES not in self._model.optional_inputs:
+            raise OptionError("the decoder gives no hidden states", "open it as a language model")
+        found: Future[numpy.ndarray] = Future()
+
+        def send(result: Any) -> None:
+            with suppress(InvalidStateError):  # it is cancelled
+                if isinstance(result, BaseException):
+                    found.set_exception(result)
+                else:
+                    found.set_result(result)
+
+        made = self._decoded(tokens, 0, (), largest, send, priority, deadline, None)
+        made.pool = Pool(pooling)
+        self._queue_up(made)
+        found.add_done_callback(lambda _: self._forget(made) if found.cancelled() else None)
+        return found
+
+    def _decoded(
+        self, tokens: Any, most: int, stop: Collection[int], choose: Choose,
+        send: Callable[[Any], None], priority: int, deadline: float | None, drafts: Drafts | None,
+    ) -> Decoded:  # fmt: skip
         prompt = as_array(tokens, "a prompt")
         if prompt.ndim != 1 or not prompt.size or prompt.dtype.kind not in "iu":
             raise InputError(f"a prompt is {prompt.dtype}{list(prompt.shape)}",
                              "give tokens: integers [n], at least one")  # fmt: skip
-        whole_within("most", most, 1, LARGEST, "give how many tokens to generate at most")
         end = None if deadline is None else perf_counter() + deadline
-        if drafts is not None:
-            if PICKS not in self._model.optional_inputs:
-                raise OptionError("the decoder gives the logits of no draft", "leave drafts out")
-            drafts.read(prompt.tolist())
-        made = Decoded(prompt, most, frozenset(stop), choose, send, end, priority, drafts)
+        return Decoded(prompt, most, frozenset(stop), choose, send, end, priority, drafts)
+
+    def _queue_up(self, made: Decoded) -> Decoded:
+        """Let a sequence wait, unless it can never fit."""
         needed, room = self._cache_bytes([made]), self._room([made])
         if needed > room:
+            step = exact_bytes_text(self._step_bytes([made]))
             raise MemoryLimitError(
-                f"{count_of(len(prompt), 'token')} and {most} more take {exact_bytes_text(needed)} "
-                f"of caches and {exact_bytes_text(self._step_bytes([made]))} of a step, above the "
+                f"{count_of(made.start, 'token')} and {made.longest - made.start} more take "
+                f"{exact_bytes_text(needed)} of caches and {step} of a step, above the "
                 f"limit: within {exact_bytes_text(self._memory)}, caches may take "
                 f"{exact_bytes_text(room)}",
                 "raise the limit of memory or of caches, shorten the prompt, or generate less",
@@ -202,7 +249,7 @@ class _Decoding:
                                           "send fewer sequences, or give more time"))  # fmt: skip
             else:
                 first.plan()
-                kept = self._prefixes.take(first.prompt)
+                kept = None if first.pool is not None else self._prefixes.take(first.prompt)
                 first.floor = 0 if kept is None else kept.most
                 if not self._fit([*self._active, first]):
                     if kept is not None:
@@ -233,7 +280,10 @@ class _Decoding:
         now is copied. An error ends the sequence; returns whether it runs."""
         running = [self._prefix(each) for each in self._active if each.row >= 0]
         try:
-            sequence.row, sequence.given = self._prefixes.row_for(sequence.prompt, running)
+            if sequence.reads_all:
+                sequence.row = self._model.join()
+            else:
+                sequence.row, sequence.given = self._prefixes.row_for(sequence.prompt, running)
         except Exception as error:
             sequence.send(error)
             self._leave(sequence)
@@ -276,9 +326,13 @@ class _Decoding:
         """Most bytes of a step of sequences: all are at their planned ends, one has a chunk."""
         longest = sorted(sequences, key=lambda each: each.planned, reverse=True)
         new = [each.width for each in longest]
-        picks = None if max(new) == 1 else {PICKS: list(new)}
+        picks = list(new)
         new[0] = max(new[0], min(self._chunk, longest[0].planned))
-        return self._model.step_bytes([each.planned - 1 for each in longest], new, picks)
+        states = [0] * len(new)
+        if any(each.pool is not None for each in longest):
+            states[0] = new[0]
+        given = {PICKS: picks, STATES: states} if max(*picks, *states) > 1 else None
+        return self._model.step_bytes([each.planned - 1 for each in longest], new, given)
 
     def _room(self, sequences: Sequence[Decoded]) -> int:
         """Most bytes of caches beside the steps of sequences."""
@@ -314,6 +368,9 @@ class _Decoding:
             if each.given < len(each.prompt):
                 each.given += len(parts[each])
                 self._counts["prompt_tokens"] += len(parts[each])
+                if each.pool is not None:
+                    self._pool(each, logits)
+                    continue
                 if each.given < len(each.prompt):
                     continue
             draft = drafts.get(each, [])
@@ -322,21 +379,32 @@ class _Decoding:
             )
 
     def _parts(self) -> tuple[dict[Decoded, numpy.ndarray], dict[Decoded, list[int]]]:
-        """The new tokens of a step, and the drafts among them. Prompts of which one token is left,
-        as of sequences that share a prompt, are read together."""
+        """The new tokens of a step, and the drafts among them. Prompts beside the first one are
+        read if they fit into the chunk, or one token of them is left, as where prompts are shared.
+        """
         parts: dict[Decoded, numpy.ndarray] = {}
         drafts: dict[Decoded, list[int]] = {}
-        has_prompt = False
+        room = self._chunk  # for prompts
         for each in list(self._active):
             if each.given < len(each.prompt):
-                if has_prompt or (each.row < 0 and not self._begin_row(each)):
+                count = min(len(each.prompt) - each.given, self._chunk)
+                if count > room < self._chunk or (each.row < 0 and not self._begin_row(each)):
                     continue
                 parts[each] = each.prompt[each.given : each.given + self._chunk]
-                has_prompt = len(parts[each]) > 1
+                room -= len(parts[each]) if len(parts[each]) > 1 else 0
             else:
                 drafts[each] = each.draft()
                 parts[each] = numpy.array([each.made[-1], *drafts[each]], each.prompt.dtype)
         return parts, drafts
+
+    def _pool(self, sequence: Decoded, hidden: numpy.ndarray) -> None:
+        """Take the hidden states of a chunk; the last one ends the sequence."""
+        assert sequence.pool is not None
+        sequence.pool.add(hidden)
+        if sequence.given >= len(sequence.prompt):
+            sequence.send(sequence.pool.vector())
+            with self._lock:
+                self._leave(sequence)
 
     def _logits(
         self, parts: Mapping[Decoded, numpy.ndarray], drafts: Mapping[Decoded, Sequence[int]]
@@ -364,9 +432,12 @@ class _Decoding:
             for each, part in parts.items()
         })  # fmt: skip
         logits = results[self._result] if self._result else next(iter(results.values()))
-        return dict(zip(parts, logits))
+        hidden = results.get(HIDDEN, logits)
+        return {each: (logits if each.pool is None else hidden)[n] for n, each in enumerate(parts)}
 
     def _inputs(self, sequence: Decoded, part: numpy.ndarray, drafted: int) -> Any:
+        if sequence.pool is not None:
+            return {self._tokens: part, PICKS: [], STATES: sequence.pool.places(len(part))}
         if drafted:
             return {self._tokens: part, PICKS: numpy.arange(-1 - drafted, 0)}
         if len(self._model.row_inputs) == 1:
@@ -400,7 +471,7 @@ class _Decoding:
             sequence.send(fault)
             self._leave(sequence)
         elif sequence.length >= sequence.longest or chosen[-1] in sequence.stop:
-            sequence.send(_END)
+            sequence.send(END)
             with self._lock:
                 self._end(sequence)
 
@@ -430,118 +501,3 @@ def _token_input(names: Sequence[str]) -> str:
             "compute the others in the model",
         )
     return others[0]
-
-
-class _Tokens(Iterator[int]):
-    """The tokens of a sequence, which ends when this is closed or no longer used."""
-
-    def __init__(self, received: queue.SimpleQueue[Any], forget: Callable[[], None]) -> None:
-        self._received, self._forget, self._is_open = received, forget, True
-
-    def __next__(self) -> int:
-        found = self._received.get() if self._is_open else _END
-        if found is _END or isinstance(found, BaseException):
-            self.close()
-            raise StopIteration if found is _END else found
-        return int(found)
-
-    def close(self) -> None:
-        """End the sequence."""
-        self._is_open = False
-        self._forget()
-
-    def __del__(self) -> None:
-        self.close()
-
-
-@public
-class Decoder(_Decoding):
-    """Generates sequences for any threads, all in the same steps.
-
-        decoder = Decoder(ad.cached("decoder.onnx", ragged="auto"), memory="2 GiB")
-        for token in decoder.generate(prompt, most=100, stop={2}):
-            print(token)
-
-    Args:
-        model: What `ad.cached(..., ragged=)` returned. Only the decoder may use it.
-        memory: Most bytes of caches and of a step, by formula. A sequence that does not fit alone
-            at its full length is refused; it begins when it fits beside those that run, and those
-            that began last pause when all no longer fit.
-        rows: Most sequences of a step.
-        chunk: Tokens of a prompt that one step has.
-        queue: Most sequences that wait.
-        result: The result with the logits. Empty: the first one.
-    """
-
-    def generate(
-        self, tokens: Any, most: int, stop: Collection[int] = (), *, choose: Choose = largest,
-        priority: int = 0, deadline: float | None = None, drafts: Drafts | None = None,
-    ) -> Iterator[int]:  # fmt: skip
-        """Yield tokens as they are chosen. Closing the iterator ends the sequence.
-
-        Args:
-            tokens: The prompt, integers [n].
-            most: Most tokens to generate.
-            stop: Tokens after which the sequence ends; the last one is yielded, too.
-            choose: Chooses a token by logits [vocabulary]. Default: the largest.
-            priority: Sequences of higher priority begin first.
-            deadline: Seconds within which the sequence must begin.
-            drafts: Drafts of its next tokens, for language models. The tokens are the same.
-
-        Raises:
-            InputError: The prompt is not a vector of integers, or a token is out of bounds.
-            MemoryLimitError: Its caches can never fit.
-            BusyError: Too many sequences wait.
-            TimeLimitError: It did not begin in time.
-        """
-        received: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        made = self._begin(tokens, most, stop, choose, received.put, priority, deadline, drafts)
-        return _Tokens(received, partial(self._forget, made))
-
-    def close(self) -> None:
-        """Refuse new sequences, and wait for the running ones."""
-        self._close()
-
-    def __enter__(self) -> Decoder:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-
-@public
-class AsyncDecoder(_Decoding):
-    """A `Decoder` for asyncio: `async for token in decoder.generate(prompt, most=100)`.
-
-    Its arguments are those of `Decoder`.
-    """
-
-    async def generate(
-        self, tokens: Any, most: int, stop: Collection[int] = (), *, choose: Choose = largest,
-        priority: int = 0, deadline: float | None = None, drafts: Drafts | None = None,
-    ) -> AsyncGenerator[int, None]:  # fmt: skip
-        """Yield tokens as they are chosen, with the arguments and errors of `Decoder.generate`."""
-        loop, received = asyncio.get_running_loop(), asyncio.Queue[Any]()
-
-        def send(found: Any) -> None:
-            with suppress(RuntimeError):  # the loop is closed: no caller waits
-                loop.call_soon_threadsafe(received.put_nowait, found)
-
-        made = self._begin(tokens, most, stop, choose, send, priority, deadline, drafts)
-        try:
-            while (found := await received.get()) is not _END:
-                if isinstance(found, BaseException):
-                    raise found
-                yield found
-        finally:
-            self._forget(made)
-
-    async def close(self) -> None:
-        """As `Decoder.close`, without blocking the loop."""
-        await asyncio.to_thread(self._close)
-
-    async def __aenter__(self) -> AsyncDecoder:
-        return self
-
-    async def __aexit__(self, *_: Any) -> None:
-        await self.close()

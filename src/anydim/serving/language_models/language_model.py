@@ -10,7 +10,8 @@ alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -20,16 +21,18 @@ from anydim.base.errors import InputError, OptionError
 from anydim.base.keywords import public
 from anydim.base.text import count_of
 from anydim.base.user_values import short_repr, whole_within
-from anydim.serving.decoding import Decoder
+from anydim.serving.decoded import unit
+from anydim.serving.decoder import Decoder
 from anydim.serving.drafts import Drafts, ModelDrafts, PromptDrafts
 from anydim.serving.language_models.compiled_rows import compiled_rows
 from anydim.serving.language_models.decoder_spec import DecoderSpec
-from anydim.serving.language_models.opening import OpenedModel, open_model
+from anydim.serving.language_models.opening import OpenedModel, open_model, token_array
 from anydim.serving.pieces import Pieces
 from anydim.serving.sampling import Choose, sampled
 from anydim.sizes import LARGEST
 
 MOST_DRAFT = 64  # tokens
+_EMBEDDED = 64  # texts that wait or run at a time
 _STOPS = "give a text or a list of texts, none of them empty"
 
 
@@ -221,6 +224,38 @@ class LanguageModel:
         """The tokens of messages in the chat template, up to where the answer begins."""
         return self._opened.chat_tokens(messages, tools)
 
+    def embed(self, texts: Any, dimensions: int | None = None) -> numpy.ndarray:
+        """The embeddings of texts: last hidden states, of the last token or, if the model's files
+        say so, their mean, as vectors of length 1.
+
+        Args:
+            texts: Texts, or lists of tokens.
+            dimensions: Elements of each, the first ones. None: all.
+
+        Returns:
+            float32 [texts, dimensions].
+
+        Raises:
+            InputError: A text is none, or longer than the context.
+            OptionError: The model has fewer elements.
+            MemoryLimitError: A text can never fit into the memory.
+        """
+        width = self.spec.width
+        if dimensions is not None:
+            whole_within("dimensions", dimensions, 1, width, "give elements of an embedding")
+        if isinstance(texts, str) or not isinstance(texts, Iterable):
+            raise InputError(f"texts is {short_repr(texts)}", "give a list of texts")
+        prompts = [self._opened.embedded(text) for text in texts]
+        vectors = numpy.empty((len(prompts), dimensions or width), numpy.float32)
+        waiting: deque[Any] = deque()
+        for number in range(-_EMBEDDED, len(prompts)):
+            if number + _EMBEDDED < len(prompts):
+                prompt = prompts[number + _EMBEDDED]
+                waiting.append(self.decoder.embed(prompt, self._opened.pooling))
+            if number >= 0:
+                vectors[number] = unit(waiting.popleft().result(), dimensions)
+        return vectors
+
     def _stream(
         self, tokens: numpy.ndarray, most: int, choose: Choose, stop: Sequence[str], priority: int,
         deadline: float | None, drafts: Drafts | None,
@@ -233,18 +268,7 @@ class LanguageModel:
 
     def _tokens_of(self, prompt: Any) -> numpy.ndarray:
         given = self.encode(prompt) if isinstance(prompt, str) else prompt
-        try:
-            tokens = numpy.asarray(given)
-        except Exception:  # an arbitrary object may raise anything
-            tokens = numpy.array(None)
-        if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
-            raise InputError(f"a prompt is {short_repr(prompt)}",
-                             "give a text or a list of tokens, at least one")  # fmt: skip
-        low, high = int(tokens.min()), int(tokens.max())
-        if low < 0 or high >= self.spec.vocabulary:
-            raise InputError(f"the prompt has the token {low if low < 0 else high}",
-                             f"tokens are 0 to {self.spec.vocabulary - 1}")  # fmt: skip
-        return tokens.astype(numpy.int64)
+        return token_array(given, self.spec.vocabulary)
 
     def _room_for(self, tokens: numpy.ndarray, max_tokens: Any) -> int:
         """Most new tokens: `max_tokens`, within the context; None: what has room."""

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 from anydim.base.errors import InputError, ModelError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.user_values import check_text, short_repr, whole_within
+from anydim.serving.decoded import POOLINGS
 from anydim.serving.language_models.chat_template import ChatTemplate, check_messages
 from anydim.serving.language_models.decoder_spec import DecoderSpec
 from anydim.serving.language_models.gguf_config import gguf_context, gguf_spec
@@ -30,6 +33,9 @@ from anydim.serving.language_models.weight_files import (
 )
 from anydim.sizes import LARGEST
 
+LAST, MEAN = POOLINGS
+_MEAN_MODE = "pooling_mode_mean_tokens"
+_GGUF_MEAN = 1  # llama_pooling_type of llama.cpp
 CONTEXT = 8192  # most tokens of a sequence by default, where the model allows more
 BITS: Mapping[str | None, int] = {None: 0, "q8": 8, "q4": 4}
 
@@ -47,6 +53,8 @@ class OpenedModel:
         template: The chat template, or None.
         stop: Tokens that end an answer.
         begin: Tokens that begin each text.
+        end: Tokens behind each text whose embedding is wanted.
+        pooling: How hidden states become an embedding: 'last' or 'mean'.
     """
 
     name: str
@@ -58,6 +66,8 @@ class OpenedModel:
     template: ChatTemplate | None
     stop: frozenset[int]
     begin: tuple[int, ...]
+    end: tuple[int, ...] = ()
+    pooling: str = LAST
 
     def require_tokenizer(self) -> Any:
         """The tokenizer. Raises ModelError without one."""
@@ -71,6 +81,20 @@ class OpenedModel:
         ids = self._ids(text, special=True)
         begin = list(self.begin)
         return ids if ids[: len(begin)] == begin else begin + ids
+
+    def embedded(self, given: Any) -> numpy.ndarray:
+        """The tokens of a text or a list of tokens whose embedding is wanted.
+
+        Raises InputError for something else, unknown tokens, or more than the context.
+        """
+        if isinstance(given, str):
+            given = self.encode(given)
+            given += [token for token in self.end if given[-1:] != [token]]
+        tokens = token_array(given, self.spec.vocabulary)
+        if len(tokens) > self.spec.context:
+            raise InputError(f"the text has {len(tokens)} tokens, and sequences at most "
+                             f"{self.spec.context}", "shorten it")  # fmt: skip
+        return tokens
 
     def chat_tokens(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None
@@ -106,6 +130,24 @@ class _Files:
     special: Mapping[str, str]
     stop: frozenset[int]
     begin: tuple[int, ...] = ()
+    end: tuple[int, ...] = ()
+    pooling: str = LAST
+
+
+def token_array(given: Any, vocabulary: int) -> numpy.ndarray:
+    """Tokens as an array, int64 [n]; raises InputError for something else."""
+    try:
+        tokens = numpy.asarray(given)
+    except Exception:  # an arbitrary object may raise anything
+        tokens = numpy.array(None)
+    if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
+        raise InputError(f"a prompt is {short_repr(given)}",
+                         "give a text or a list of tokens, at least one")  # fmt: skip
+    low, high = int(tokens.min()), int(tokens.max())
+    if low < 0 or high >= vocabulary:
+        raise InputError(f"the prompt has the token {low if low < 0 else high}",
+                         f"tokens are 0 to {vocabulary - 1}")  # fmt: skip
+    return tokens.astype(numpy.int64)
 
 
 def is_language_model(path: Any) -> bool:
@@ -142,7 +184,7 @@ def open_model(
     template = None if files.template is None else ChatTemplate(files.template, files.special)
     return OpenedModel(
         name, files.spec, weights, tuple(map(str, read_from)), f"{files.spec.text} {quantize}",
-        files.tokenizer, template, files.stop, files.begin,
+        files.tokenizer, template, files.stop, files.begin, files.end, files.pooling,
     )  # fmt: skip
 
 
@@ -170,7 +212,7 @@ def _read_folder(folder: Path, context: int | None, tokenizer: Path | None) -> _
     settings = _json(folder / "tokenizer_config.json")
     return _Files(
         spec, row.names, open_safetensors(folder), own, _folder_template(folder, settings),
-        _special(settings), _folder_stop(folder, config),
+        _special(settings), _folder_stop(folder, config), pooling=_folder_pooling(folder),
     )  # fmt: skip
 
 
@@ -204,6 +246,11 @@ def _special(settings: Mapping[str, Any]) -> dict[str, str]:
     return made
 
 
+def _folder_pooling(folder: Path) -> str:
+    """The pooling that sentence-transformers states; the last token without one."""
+    return MEAN if _json(folder / "1_Pooling" / "config.json").get(_MEAN_MODE) is True else LAST
+
+
 def _folder_stop(folder: Path, config: Config) -> frozenset[int]:
     found = _json(folder / "generation_config.json").get("eos_token_id")
     found = config.get("eos_token_id") if found is None else found
@@ -229,8 +276,13 @@ def _read_gguf(path: Path, context: int | None, tokenizer: Path | None) -> _File
         known = type(number) is int and 0 <= number < len(tokens)
         special[f"{kind}_token"] = str(tokens[number]) if known else ""
     template = fields.get("tokenizer.chat_template")
+    end = fields.get("tokenizer.ggml.eos_token_id")
+    ends = fields.get("tokenizer.ggml.add_eos_token", False)
+    pooling = fields.get(f"{fields.get('general.architecture')}.pooling_type")
     return _Files(
         spec, names, file, own, template if isinstance(template, str) else None, special,
         frozenset(int(token) for token in stop if isinstance(token, int)),
         (int(begin),) if adds and isinstance(begin, int) else (),
+        (int(end),) if ends and isinstance(end, int) else (),
+        MEAN if pooling == _GGUF_MEAN else LAST,
     )  # fmt: skip

@@ -99,9 +99,10 @@ _NEOX = {
     "norm2": "gpt_neox.layers.{}.post_attention_layernorm",
     "up": "gpt_neox.layers.{}.mlp.dense_h_to_4h", "down": "gpt_neox.layers.{}.mlp.dense_4h_to_h",
 }  # fmt: skip
-LLAMA = FileNames(_LLAMA)
-GEMMA = FileNames(_GEMMA)
-PHI3 = FileNames(_PHI3)
+_BARE = ("model.", "")  # models without a head, as those of embeddings
+LLAMA = FileNames(_LLAMA, other=_BARE)
+GEMMA = FileNames(_GEMMA, other=_BARE)
+PHI3 = FileNames(_PHI3, other=_BARE)
 GPT2 = FileNames(_GPT2, is_transposed=True, other=("transformer.", ""))
 NEOX = FileNames(_NEOX, by_heads=True, other=("embed_out", "lm_head"))
 

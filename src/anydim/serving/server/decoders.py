@@ -12,7 +12,8 @@ import numpy
 from anydim.base.errors import InputError, OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion
-from anydim.serving.decoding import CHUNK, POSITIONS, AsyncDecoder
+from anydim.serving.decoder import AsyncDecoder
+from anydim.serving.decoding import CHUNK, POSITIONS
 from anydim.serving.drafts import Drafts, PromptDrafts
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import numpy
 from anydim.base.errors import InputError, MissingError, OptionError, UserError
 from anydim.base.missing_package import install
 from anydim.base.user_values import check_text
+from anydim.serving.decoded import unit
 from anydim.serving.requests import Request
 from anydim.serving.server.answers import (
     JSON,
@@ -25,9 +26,9 @@ from anydim.serving.server.answers import (
     json_answer,
     json_of,
 )
-from anydim.serving.server.asgi import Gone, Receive, Scope, Send
+from anydim.serving.server.asgi import Gone, Receive, Scope, Send, watch_disconnect
 from anydim.serving.server.decoders import ServedDecoder
-from anydim.serving.server.json_bodies import parse_object
+from anydim.serving.server.json_bodies import parse_object, short_json
 from anydim.serving.server.repository import Loaded
 from anydim.serving.server.rest import LONG_TEXT, MOST_TEXT, Body, run_aside, wait_for_results
 from anydim.serving.server.state import State, error_text, status_of
@@ -134,16 +135,15 @@ class Embeddings:
         self, head: Mapping[str, Any], is_long: bool, requests: list[Request], scope: Scope,
         receive: Receive,
     ) -> Answer:  # fmt: skip
-        loaded = self._model(head.get("model"))
         form = head.get("encoding_format", "float")
-        if form not in _FLOATS:
-            raise InputError(f"encoding_format is {form!r}", "float or base64")
+        if not isinstance(form, str) or form not in _FLOATS:
+            raise InputError(f"encoding_format is {short_json(form)}", "float or base64")
+        loaded = self._model(head.get("model"))
+        if isinstance(loaded, ServedDecoder):
+            return await self._answer_of_decoder(loaded, head, form, scope, receive)
         rows = await run_aside(is_long, partial(self._tokens, loaded, head.get("input")))
         result, is_pooled, width = embedding_of(loaded)
-        dimensions = head.get("dimensions")
-        if dimensions is not None and dimensions != width:
-            raise InputError(f"'dimensions' is {str(dimensions)[:40]}, and embeddings of "
-                             f"'{loaded.name}' have {width}", "leave it out")  # fmt: skip
+        dimensions = _dimensions(head, loaded.name, width)
         outcome, found = self._state.batcher.outcome, []
         for number, row in enumerate(rows, 1):
             submit = partial(self._submit, loaded, row, result)
@@ -158,36 +158,71 @@ class Embeddings:
             found.append(await wait_for_results(self._state, requests[0], scope, receive))
         found += await asyncio.gather(*map(outcome, requests[len(found) :]))
         vectors = [each[result] if is_pooled else each[result].mean(axis=0) for each in found]
+        if dimensions not in (None, width):
+            vectors = [unit(each, dimensions) for each in vectors]
         count = sum(map(len, rows))
         parts = partial(_document, loaded.name, count, vectors, form)
         return 200, Parts(None, parts), [JSON]
 
-    def _model(self, name: Any) -> Loaded:
-        known = self._state.repository.loaded
+    async def _answer_of_decoder(
+        self, served: ServedDecoder, head: Mapping[str, Any], form: str, scope: Scope,
+        receive: Receive,
+    ) -> Answer:  # fmt: skip
+        """Embeddings of a language model. Texts of all clients share steps."""
+        opened = served.opened
+        assert opened is not None  # `_model` refuses others
+        dimensions = _dimensions(head, served.name, opened.spec.width)
+        texts = _texts(head.get("input"))
+        rows = await run_aside(True, lambda: [opened.embedded(text) for text in texts])
+        vectors, is_gone = list[numpy.ndarray](), asyncio.Event()
+        forget = watch_disconnect(scope, receive, is_gone.set)
+        gone: asyncio.Future[Any] = asyncio.ensure_future(is_gone.wait())
+        try:
+            for begin in range(0, len(rows), _SUBMITTED):
+                found = [served.decoder.embed(row, opened.pooling)
+                         for row in rows[begin : begin + _SUBMITTED]]  # fmt: skip
+                done: asyncio.Future[list[numpy.ndarray]] = asyncio.gather(
+                    *map(asyncio.wrap_future, found)
+                )
+                try:
+                    await asyncio.wait([done, gone], return_when=asyncio.FIRST_COMPLETED)
+                    if not done.done():
+                        raise Gone
+                    vectors += [unit(each, dimensions) for each in done.result()]
+                finally:
+                    for each in found:
+                        each.cancel()
+        finally:
+            forget()
+            gone.cancel()
+        parts = partial(_document, served.name, sum(map(len, rows)), vectors, form)
+        return 200, Parts(None, parts), [JSON]
+
+    def _model(self, name: Any) -> Loaded | ServedDecoder:
+        models = {key: each for key, each in self._state.decoders.items() if each.opened}
+        known: Mapping[str, Loaded | ServedDecoder] = self._state.repository.loaded or models
         if name is None and not known:
-            raise InputError("the server has no model that gives embeddings", "serve an encoder")
+            raise InputError("the server has no model that gives embeddings",
+                             "serve an encoder or a language model")  # fmt: skip
         if name is None and len(known) == 1:
             return next(iter(known.values()))
         if not isinstance(name, str):
-            raise InputError(f"'model' is {name!r}, expected a name")
+            raise InputError(f"'model' is {short_json(name)}, expected a name")
         if name in self._state.decoders:
-            raise InputError(f"'{name}' is a decoder, and gives no embeddings",
-                             "serve an encoder beside it, and name that")  # fmt: skip
+            if name not in models:
+                raise InputError(f"'{name}' is a decoder, and gives no embeddings",
+                                 "serve an encoder beside it, and name that")  # fmt: skip
+            return models[name]
         return self._state.repository.find(name)
 
     def _tokens(self, loaded: Loaded, given: Any) -> list[list[int]]:
         """The tokens of each text: given as texts, or as tokens."""
-        many = given if isinstance(given, list) and not is_tokens(given) else [given]
-        if not many or len(many) > MOST_TEXTS:
-            raise InputError(f"'input' has {len(many)} texts, expected 1 to {MOST_TEXTS}")
-        if all(isinstance(each, str) for each in many):
-            for text in many:
-                check_text(text)
-            encoded = self._tokenizers.of(loaded).encode_batch(many)
-            return [each.ids for each in encoded]
-        if all(is_tokens(each) for each in many):
+        many = _texts(given)
+        if not isinstance(many[0], str):
             return many
-        raise InputError("'input' is no text, list of texts, list of tokens, or list of these")
+        for text in many:
+            check_text(text)
+        return [each.ids for each in self._tokenizers.of(loaded).encode_batch(many)]
 
     def _submit(self, loaded: Loaded, row: Sequence[int], result: str) -> Request:
         inputs: dict[str, Any] = {}
@@ -228,6 +263,25 @@ def embedding_of(loaded: Loaded) -> tuple[str, bool, int | None]:
         if port is not None and len(port.shape) == 2:
             return spec.key, False, port.shape[1].constant
     raise OptionError(f"model '{loaded.name}' has no result that is an embedding")
+
+
+def _texts(given: Any) -> list[Any]:
+    """The texts of a request, or lists of tokens; raises InputError for others."""
+    many = given if isinstance(given, list) and not is_tokens(given) else [given]
+    if not many or len(many) > MOST_TEXTS:
+        raise InputError(f"'input' has {len(many)} texts, expected 1 to {MOST_TEXTS}")
+    if all(isinstance(each, str) for each in many) or all(is_tokens(each) for each in many):
+        return many
+    raise InputError("'input' is no text, list of texts, list of tokens, or list of these")
+
+
+def _dimensions(head: Mapping[str, Any], name: str, width: int | None) -> int | None:
+    """The elements of each embedding that a request wants, at most those that it has."""
+    found = head.get("dimensions")
+    if found is not None and (type(found) is not int or not 0 < found <= (width or 0)):
+        raise InputError(f"'dimensions' is {short_json(found)}, and embeddings of '{name}' have "
+                         f"{width}", "give at most that many, or leave it out")  # fmt: skip
+    return found
 
 
 def is_tokens(given: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +109,11 @@ def _by_pairs(matrix: numpy.ndarray, heads: int) -> numpy.ndarray:
     return numpy.ascontiguousarray(parts.swapaxes(1, 2).reshape(matrix.shape))
 
 
-def write_gguf(path: Path, kind: str = "F32", architecture: str = "llama") -> Path:
-    """The same model as a GGUF file whose matrices have a format."""
+def write_gguf(
+    path: Path, kind: str = "F32", architecture: str = "llama",
+    more: Callable[[gguf.GGUFWriter], None] = lambda _: None,
+) -> Path:  # fmt: skip
+    """The same model as a GGUF file whose matrices have a format; `more` adds metadata."""
     own = tokenizer()
     tokens = [own.id_to_token(number) for number in range(own.get_vocab_size())]
     writer = gguf.GGUFWriter(path, architecture)
@@ -130,6 +133,7 @@ def write_gguf(path: Path, kind: str = "F32", architecture: str = "llama") -> Pa
     writer.add_token_merges([" ".join(pair) for pair in merges])
     writer.add_eos_token_id(0)
     writer.add_chat_template(TEMPLATE)
+    more(writer)
     kind_of = gguf.GGMLQuantizationType[kind]
     for name, array in weights(len(tokens)).items():
         heads = HEADS if "q_proj" in name else KEPT if "k_proj" in name else 0

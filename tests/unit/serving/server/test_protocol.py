@@ -273,10 +273,15 @@ def test_only_long_answers_to_clients_of_http_1_1_are_chunked(
     assert len(json.loads(text)["data"]) == count
 
 
-def test_embeddings_of_another_width_are_refused(server: Any) -> None:
+def test_embeddings_have_the_first_elements_or_are_refused(server: Any) -> None:
     given = {"model": "encoder", "input": [1, 2]}
-    assert server.json("POST", "/v1/embeddings", {**given, "dimensions": 24})[0] == 200
-    for wrong in (10, "24", 2**70, True):
+    status, found = server.json("POST", "/v1/embeddings", {**given, "dimensions": 24})
+    whole = np.array(found["data"][0]["embedding"][:10])
+    assert status == 200
+    status, found = server.json("POST", "/v1/embeddings", {**given, "dimensions": 10})
+    short = np.array(found["data"][0]["embedding"])
+    assert status == 200 and np.allclose(short, whole / np.linalg.norm(whole), atol=1e-6)
+    for wrong in (25, 0, -1, 1.0, "24", 2**70, True):
         status, found = server.json("POST", "/v1/embeddings", {**given, "dimensions": wrong})
         assert status == 400 and "have 24" in found["error"]["message"]
 
