@@ -138,6 +138,18 @@ def sliced(name: str, depth: int, heads: int) -> Case:
     return Case(name, inputs, body)
 
 
+def grouped(name: str, heads: int, mask: str) -> Case:
+    """`heads` heads share keys and values; `mask` has the axes of theirs."""
+    shapes = {"i,k": "Q K", "g,i,k": f"{heads} Q K", "k": "K"}
+    body = (
+        f"s(b,g,i,k) +=! q(b,g,i,d) * keys(b,k,d)\n  x(b,g,i,k) = s(b,g,i,k) * 0.2 + m({mask})"
+        + SOFTMAX.format(r="b,g,i")
+        + "o(b,g,i,v) +=! p(b,g,i,k) * values(b,k,v)"
+    )
+    inputs = {"q": f"B {heads} Q 32", "keys": "B K 32", "values": "B K 32", "m": shapes[mask]}
+    return Case(name, inputs, body)
+
+
 CASES = (
     simple("plain"),
     simple("transposed result", result="b,i,h"),
@@ -179,6 +191,9 @@ CASES = (
         + SOFTMAX.format(r="b,h,i")
         + "o(b,h,i,v) +=! p(b,h,i,k) * values(b,k,v)",
     ),
+    grouped("grouped heads", 3, "i,k"),
+    grouped("grouped heads, masks of their own", 2, "g,i,k"),
+    grouped("more grouped heads than rows of a tile", 14, "k"),
     Case(
         "one query",
         {"q": "B H 32", "keys": "B H K 32", "values": "B H K 32"},

@@ -91,6 +91,19 @@ def test_long_sequences(name: str, tiles: int) -> None:
         check(BY_NAME[name], made, {"B": 1, "H": 2, "Q": size, "K": size}, parts=3)
 
 
+@pytest.mark.parametrize("blocks", (0, 1))
+@pytest.mark.parametrize("name", [case.name for case in CASES if "grouped" in case.name])
+def test_a_query_of_grouped_heads_has_its_bits_among_others(name: str, blocks: int) -> None:
+    made, sizes = prepared(name, 64, blocks), {"B": 2, "H": 1, "K": 37}
+    q, keys, values, mask = BY_NAME[name].arrays({**sizes, "Q": 13})
+    (together,) = made.outputs([q, keys, values, mask], {**sizes, "Q": 13}, 1, True)
+    for at in range(13):
+        own = mask if mask.ndim == 1 else mask[..., at : at + 1, :]
+        given = [np.ascontiguousarray(each) for each in (q[:, :, at : at + 1], keys, values, own)]
+        (alone,) = made.outputs(given, {**sizes, "Q": 1}, 1, True)
+        np.testing.assert_array_equal(alone[:, :, 0], together[:, :, at])
+
+
 def test_blocks_of_the_usual_size() -> None:
     made = prepared("plain", 64, 32)
     for keys in (511, 512, 513, 1025):

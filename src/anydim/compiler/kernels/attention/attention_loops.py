@@ -2,19 +2,20 @@
 
 for unit in start:stop                      one position of the batch, a few tiles of queries
   for block of keys                         a single block when all keys fit
-    for tile of queries
-      pack keys (and values)                unless already packed
-      scores = queries * keys               register tiles; skips trailing masked keys
-      scores to powers                      in the first-level cache
-      mixed = powers * values               register tiles
-      rows of the result
+    for head of a group                     grouped heads share keys and values
+      for tile of queries                   of all heads of the group, if each has one query
+        pack keys (and values)              unless already packed
+        scores = queries * keys             register tiles; skips trailing masked keys
+        scores to powers                    in the first-level cache
+        mixed = powers * values             register tiles
+        rows of the result
 """
 
 from __future__ import annotations
 
 from anydim.base.dtypes import float32, int64
 from anydim.compiler.kernels import ir
-from anydim.compiler.kernels.attention.attention_plan import LINE, LOOP, SEEN, Plan
+from anydim.compiler.kernels.attention.attention_plan import LINE, LOOP, SEEN, TURNED, Plan
 from anydim.compiler.kernels.attention.attention_rows import largest_scores, powers, result_rows
 from anydim.compiler.kernels.attention.key_masks import scan_mask, unmasked_keys
 from anydim.compiler.kernels.attention.key_panels import copy_keys, copy_values, multiply, pack_keys
@@ -37,6 +38,8 @@ from anydim.compiler.kernels.ir import (
     variable,
 )
 from anydim.compiler.kernels.matmul.product_axes import Factor
+from anydim.lang.tree import Axis
+from anydim.lang.tree.affine import Affine
 from anydim.sizes import Size, as_size
 
 
@@ -49,7 +52,7 @@ class _Body:
     def __init__(self, plan: Plan, context: Context) -> None:
         self.plan, self.form, self.context = plan, plan.form, context
         self.code = Writer("unit_")
-        names = [axis.name for axis in self.form.batch]
+        names = [axis.name for axis in plan.batch]
         self.kernel = ScalarLowering(context)
         self.here = self.kernel.inner({n: variable(f"batch{i}") for i, n in enumerate(names)})
         self.next = self.kernel.inner({n: variable(f"next{i}") for i, n in enumerate(names)})
@@ -61,6 +64,10 @@ class _Body:
         """Return all steps. Tiles have even heights: the first `taller` tiles have one more row."""
         code, plan, queries = self.code, self.plan, self.size(self.form.query.extent)
         code.let(self.size(plan.chunks), "chunks")
+        if plan.group is not None:
+            turned = code.let(queries.equals(1), TURNED.name)
+            code.let(select(turned, 1, constant(plan.heads)), "heads")
+            queries = code.let(select(turned, plan.heads, queries))
         tiles = code.let(quotient_up(queries, plan.rows), "tiles")
         height = code.let(queries / tiles, "height")
         code.let(queries - height * tiles, "taller")
@@ -73,7 +80,10 @@ class _Body:
             self._next_position()
             inside = code.here
             start = code.let(variable("chunk") * plan.tiles)
-            stop = code.let(least(start + plan.tiles, tiles))
+            stop = least(start + plan.tiles, tiles)
+            if plan.group is not None:
+                stop = select(TURNED, tiles, stop)
+            stop = code.let(stop)
             code.let(_tile_row(start), LOOP.unit_first.name)
             self._blocks(start, stop)
             code.take((*self.here.steps, *self.next.steps), inside)
@@ -84,7 +94,7 @@ class _Body:
 
     def _position(self) -> None:
         """Compute a unit's chunk of queries and its batch indices; the last index is fastest."""
-        axes = [(f"batch{n}", self.size(a.extent)) for n, a in enumerate(self.form.batch)]
+        axes = [(f"batch{n}", self.size(a.extent)) for n, a in enumerate(self.plan.batch)]
         self.code.take(split_index("unit", ("chunk", variable("chunks")), *axes[:0:-1]))
         if axes:
             self.code.let(variable(f"rest{len(axes) - 1}"), "batch0")
@@ -92,9 +102,9 @@ class _Body:
     def _next_position(self) -> None:
         """Compute the batch indices of the next position, modulo the batch."""
         carry: ir.Value = constant(1)
-        for number in range(len(self.form.batch) - 1, -1, -1):
+        for number in range(len(self.plan.batch) - 1, -1, -1):
             raised = variable(f"batch{number}") + carry
-            ends = raised >= self.size(self.form.batch[number].extent)
+            ends = raised >= self.size(self.plan.batch[number].extent)
             self.code.let(select(ends, 0, raised), f"next{number}")
             carry = select(ends, 1, constant(0))
 
@@ -112,7 +122,7 @@ class _Body:
             ):
                 if factor.address.stride(column.name).constant != 1:
                     continue
-                start = self.next.offset(factor.address.without(row.name, column.name))
+                start = self.next.offset(self._address(factor, row, column))
                 stride = self.size(factor.address.stride(row.name))
                 at = code.let(start + LOOP.out_query * stride)
                 for first in range(0, int(column.extent.constant or 0), LINE // float32.bytes):
@@ -140,8 +150,20 @@ class _Body:
         code.let(quotient_up(LOOP.count, self.plan.lanes), LOOP.panels.name)
         self.packs = code.variable(packs)
         code.take(scan_mask(self.plan, self.here, alike=True))
-        with code.range(start, stop) as number:
+        if self.plan.group is None:
+            self._tiles(start, stop)
+            return
+        with code.range(0, variable("heads"), name=LOOP.head.name):
+            self._tiles(start, stop)
+
+    def _tiles(self, start: ir.Value, stop: ir.Value) -> None:
+        with self.code.range(start, stop) as number:
             self._tile(number)
+
+    def _address(self, factor: Factor, *left_out: Axis) -> Affine:
+        """The address of a factor without some axes, nor that of a group of heads."""
+        group = () if self.plan.group is None else (self.plan.group,)
+        return factor.address.without(*(axis.name for axis in (*left_out, *group)))
 
     def _pack(self) -> None:
         """Pack a block of keys; the only block stays packed for all chunks of a position."""
@@ -172,7 +194,10 @@ class _Body:
         code, plan = self.code, self.plan
         code.let(variable("height") + (number < variable("taller")).as_(int64), LOOP.tile.name)
         first = code.let(_tile_row(number), LOOP.first.name)
-        code.let(first - LOOP.unit_first, LOOP.at.name)
+        at = first - LOOP.unit_first
+        if plan.group is not None:
+            at = at + LOOP.head * (plan.rows * plan.tiles)
+        code.let(at, LOOP.at.name)
         with code.block() as scored:
             self._emit_scores()
         code.take(unmasked_keys(plan, self.here, scored))
@@ -188,8 +213,12 @@ class _Body:
         code.let(first_lanes(keys - whole, plan.lanes), plan.inside.name)
         self._pack()
         queries, query = self.form.queries, self.form.query.name
-        base = self.here.offset(queries.address.without(query, self.form.depth.name))
+        base = self.here.offset(self._address(queries, self.form.query, self.form.depth))
         stride = self.size(queries.address.stride(query))
+        if plan.group is not None:
+            heads = self.size(queries.address.stride(plan.group.name))
+            base = base + select(TURNED, 0, LOOP.head * heads)
+            stride = code.let(select(TURNED, heads, stride))
         offset = code.let(base + LOOP.first * stride)
         own = ir.Address(self.context.buffers[queries.tensor], offset)
         packed, panel = ir.Address("packed_keys", constant(0)), plan.depth * plan.lanes

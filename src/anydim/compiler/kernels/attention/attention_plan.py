@@ -8,11 +8,14 @@ from anydim.base.dtypes import boolean, float32
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.attention_form import AttentionForm
+from anydim.compiler.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.compiler.kernels.codegen.writer import Buffer, Writer
-from anydim.compiler.kernels.ir import register, variables
+from anydim.compiler.kernels.ir import register, select, variables
+from anydim.lang.tree import Axis
 from anydim.sizes import Size, align_up, as_size, ceil_div, minimum, product
 
 LINE = 64
+MAX_HEADS = 64  # most heads of a group: a unit has scratch memory for the rows of each
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class LoopVariables:
 
     A tile has `tile` queries from `first` on, `at` after the first of the unit, `unit_first`. Its
     first `keys` keys are multiplied, `whole` of them in whole vectors; `mixed_keys` have powers.
+    `head` is the head of a group whose queries the tile has; a tile with a query of each head
+    (`Plan.turned`) begins with head `first`.
     """
 
     key_count: ir.Var
@@ -30,6 +35,7 @@ class LoopVariables:
     panels: ir.Var
     tile: ir.Var
     first: ir.Var
+    head: ir.Var
     at: ir.Var
     keys: ir.Var
     whole: ir.Var
@@ -38,6 +44,7 @@ class LoopVariables:
 
 
 LOOP = variables(LoopVariables)
+TURNED = ir.Var(ir.FLAG, "is_turned")  # whether tiles have the only query of several heads
 SEEN = register("seen")  # keys up to the last one that is not masked
 
 
@@ -83,6 +90,31 @@ class Plan:
         """The width, rounded up to whole vectors."""
         return -(-self.width // self.lanes) * self.lanes
 
+    @cached_property
+    def group(self) -> Axis | None:
+        """The axis of heads that share their keys and values."""
+        return shared_heads(self.form)
+
+    @property
+    def heads(self) -> int:
+        """Heads of a group."""
+        return heads_of(self.form)
+
+    @property
+    def batch(self) -> tuple[Axis, ...]:
+        """The axes of positions: each has its own keys."""
+        return tuple(axis for axis in self.form.batch if axis != self.group)
+
+    def row(self, unit: ScalarLowering, number: ir.Value) -> ScalarLowering:
+        """Lowering for a row of the tile."""
+        query = LOOP.first + number
+        if self.group is None:
+            return unit.inner({self.form.query.name: query})
+        return unit.inner({
+            self.form.query.name: select(TURNED, 0, query),
+            self.group.name: select(TURNED, query, LOOP.head),
+        })  # fmt: skip
+
     @property
     def vector(self) -> ir.Type:
         return ir.Type(float32, self.lanes)
@@ -112,7 +144,7 @@ class Plan:
     @cached_property
     def parts(self) -> tuple[ScratchPart, ...]:
         """The scratch memory of a thread; each part begins at a cache line."""
-        rows = self.rows * self.tiles
+        rows = self.rows * self.tiles * self.heads
         keys = align_up(self.form.key.extent, self.lanes)
         if self.blocks:
             keys = minimum(keys, as_size(self.key_block))
@@ -143,6 +175,22 @@ class Plan:
     def scratch(self) -> Size:
         """Bytes of all parts."""
         return _end(list(self.parts))
+
+
+def shared_heads(form: AttentionForm) -> Axis | None:
+    """The innermost axis of a few queries that have the same keys and values."""
+    for axis in reversed(form.batch):
+        count = axis.extent.constant
+        users = [f for f in (form.keys, form.values) if axis.name in f.address.indices]
+        if not users and count is not None and 1 < count <= MAX_HEADS:
+            return axis if axis.name in form.queries.address.indices else None
+    return None
+
+
+def heads_of(form: AttentionForm) -> int:
+    """The number of heads that share their keys and values."""
+    group = shared_heads(form)
+    return 1 if group is None else int(group.extent.constant or 1)
 
 
 def _end(parts: list[ScratchPart]) -> Size:

@@ -47,9 +47,8 @@ def largest_scores(plan: Plan, unit: ScalarLowering) -> tuple[ir.Step, ...]:
     """
     code = Writer("score_")
     with code.range(0, LOOP.tile) as number:
-        query = code.let(LOOP.first + number)
         line = Buffer(code, "scores", float32).part(code.let(number * plan.stride))
-        row, before = unit.inner({plan.form.query.name: query}), code.here
+        row, before = plan.row(unit, number), code.here
         maximum = code.variable(constant(MINUS_INFINITY, float32, plan.lanes))
         scores = partial(_scores, code, plan, row, line, maximum)
         code.sweep(0, LOOP.keys, plan.lanes, scores, LOOP.whole, plan.inside)
@@ -168,8 +167,8 @@ def result_rows(
     """
     form, code = plan.form, Writer("out_")
     with code.range(0, LOOP.tile) as number:
-        query = code.let(LOOP.first + number, LOOP.out_query.name)
-        row = unit.inner({form.query.name: query})
+        code.let(LOOP.first + number, LOOP.out_query.name)
+        row = plan.row(unit, number)
         start = row.offset(form.output.address.without(form.width.name))
         code.take((*row.steps, *ahead))
         result = Buffer(code, row.context.buffers[form.output.tensor], float32).part(start)

@@ -16,7 +16,7 @@ from anydim.base.dtypes import float32, uint8
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.attention.attention_loops import attention_steps
-from anydim.compiler.kernels.attention.attention_plan import Plan
+from anydim.compiler.kernels.attention.attention_plan import Plan, heads_of
 from anydim.compiler.kernels.attention.key_panels import tile_library, tile_rows
 from anydim.compiler.kernels.attention_form import AttentionForm, attention_form
 from anydim.compiler.kernels.codegen.scalar_lowering import Context, SizeParameters
@@ -83,12 +83,12 @@ def _fit(form: AttentionForm, key_block: int, box: Box) -> bool:
 def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
     group, machine = task.group, task.machine
     versions = _versions(form, schedule, task.box)
-    fit = versions[0][0] == ONE_BLOCK
+    fit, heads = versions[0][0] == ONE_BLOCK, heads_of(form)
     plan = Plan(
         form=form,
         library=tile_library(schedule.lanes, schedule.rows),
         rows=schedule.rows,
-        tiles=max(1, schedule.query_block // schedule.rows),
+        tiles=max(1, schedule.query_block // (schedule.rows * heads)),
         lanes=schedule.lanes,
         key_block=schedule.key_block,
         l2_bytes=machine.l2_bytes,
@@ -102,7 +102,7 @@ def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
     return kernel_operands.launch(
         "attention", sizes, (), schedule, f"two products joined by softmax; {variant}",
         kernel=_kernel(plan, kernel_operands, sizes, machine),
-        parallel=product(axis.extent for axis in form.batch) * plan.chunks,
+        parallel=product(axis.extent for axis in plan.batch) * plan.chunks,
         work=(_flops(form), moved_bytes(group)), grain=_grain(form, schedule, machine),
         scratch=plan.scratch, versions=versions,
     )  # fmt: skip
@@ -120,7 +120,9 @@ def _versions(form: AttentionForm, schedule: Attention, box: Box) -> Listed:
 
 def _grain(form: AttentionForm, schedule: Attention, machine: Machine) -> Size:
     """Return the blocks of queries that pay for another thread."""
-    queries = minimum(form.query.extent, schedule.query_block)
+    heads = heads_of(form)
+    block = max(schedule.rows, schedule.query_block // heads)
+    queries = minimum(form.query.extent, block) * heads
     each = queries * form.key.extent * (form.depth.extent + form.width.extent)
     return maximum(as_size(machine.limits.attention_work) // maximum(each, 1), 1)
 

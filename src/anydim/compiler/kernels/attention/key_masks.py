@@ -34,7 +34,10 @@ def scan_mask(plan: Plan, unit: ScalarLowering, alike: bool) -> tuple[ir.Step, .
     of a position have the same mask (`alike`), otherwise in each tile.
     """
     found, code = plan.form.bound, Writer("mask_")
-    if found is None or alike != (plan.form.query.name not in free_axes(found)):
+    if found is None:
+        return ()
+    group = set() if plan.group is None else {plan.group.name}
+    if alike != free_axes(found).isdisjoint({plan.form.query.name} | group):
         return ()
     # Backwards: masked keys are those that pad a row of tokens, at its end.
     later, padded = constant(0) < LOOP.block, LOOP.panels * plan.lanes
@@ -44,8 +47,8 @@ def scan_mask(plan: Plan, unit: ScalarLowering, alike: bool) -> tuple[ir.Step, .
     last, done = register("last"), code.variable(0)
     rows = constant(1) if alike else LOOP.tile
     with code.loop(lambda: (last < padded) & (done() < rows)):
-        query = code.let((LOOP.unit_first if alike else LOOP.first) + done())
-        row, before = unit.inner({plan.form.query.name: query}), code.here
+        first = {plan.form.query.name: LOOP.unit_first}
+        row, before = unit.inner(first) if alike else plan.row(unit, done()), code.here
         end, scanning = code.variable(padded), code.variable(True)
         with code.loop(lambda: (last < end()) & scanning()):
             _vector(code, plan, row, found, end, scanning)

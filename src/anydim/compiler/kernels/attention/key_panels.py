@@ -6,13 +6,15 @@ panel with fewer keys repeats the last one: the excess lanes are masked later.
 
     c[i, p*lanes + l] = sum over k < count of a[i*a_row + k] * b[p*b_panel + k*b_row + l]
 
-for i < rows, p < vectors. Each function has its own number of rows; two panels run at a time.
+for i < rows, p < vectors. Each function has its own number of rows; two or four panels run at a
+time.
 The same functions compute scores (b: keys, transposed to panels) and mix values (b: unpacked
 values, a panel every `lanes` columns). Compiled once per machine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 
 from anydim.base.dtypes import float32
@@ -27,6 +29,7 @@ from anydim.compiler.kernels.codegen.writer import Buffer, Writer
 from anydim.compiler.kernels.ir import Like, constant, fma, least
 
 GROUP = 4  # elements of a row per load, and lanes per transpose
+AHEAD = 2  # panels: the keys of a decoder's step are far, and 16 rows in turns are no stream
 POINTERS = ("a", "b", "c")
 SCALARS = ("count", "a_row", "b_row", "b_panel", "c_row", "vectors")
 
@@ -46,15 +49,29 @@ def pack_keys(
                 numbers = (first + i for i in range(lanes))  # clamped to the last key
                 own = numbers if last is None else (least(n, last) for n in numbers)
                 rows = [source.part(code.let(n * stride + start)) for n in own]
-                _panel(code, rows, target, depth)
+                ahead = code.let((first + AHEAD * lanes) * stride + start)
+                _panel(code, rows, target, depth, partial(_prefetch, code, keys, ahead, stride))
     return code.written
 
 
-def _panel(code: Writer, rows: list[Buffer], target: Buffer, depth: int) -> None:
+def _prefetch(
+    code: Writer, keys: str, start: ir.Value, stride: ir.Value, column: ir.Value, lanes: int
+) -> None:
+    """Prefetch the line at `column` of every fourth row: the next three columns get the others."""
+    offset = code.let(start + (column / GROUP & GROUP - 1) * stride + column)
+    for row in range(0, lanes, GROUP):
+        code.emit(ir.Prefetch(keys, offset + stride * row))
+
+
+def _panel(
+    code: Writer, rows: list[Buffer], target: Buffer, depth: int,
+    prefetch: Callable[[ir.Value, int], None],
+) -> None:  # fmt: skip
     """Pack a panel of rows: four elements of each at a time, then the remainder."""
     whole = depth // GROUP * GROUP
     if whole:
         with code.range(0, whole, GROUP) as column:
+            prefetch(column, len(rows))
             _columns(code, rows, column, GROUP, target)
     if whole < depth:
         _columns(code, rows, constant(whole), depth - whole, target)
@@ -129,10 +146,18 @@ def multiply(
 
 
 def _functions(library: str, lanes: int, rows: int) -> tuple[ir.Function, ...]:
-    return tuple(_tiles(f"{library}_{m}", m, lanes) for m in range(1, rows + 1))
+    return tuple(_tiles(f"{library}_{m}", m, rows, lanes) for m in range(1, rows + 1))
 
 
-def _tiles(name: str, rows: int, lanes: int) -> ir.Function:
+def _widths(rows: int, max_rows: int) -> tuple[int, ...]:
+    """The vectors of tiles: 4 where the sums of few rows leave registers for them, or 2; then 1.
+
+    A row has a sum for each vector; fewer than 8 sums wait for each other.
+    """
+    return (4, 2, 1) if 2 * rows <= max_rows else (2, 1)
+
+
+def _tiles(name: str, rows: int, max_rows: int, lanes: int) -> ir.Function:
     code = Writer()
     a, b, c = (Buffer(code, pointer, float32) for pointer in POINTERS)
     count, a_row, b_row, b_panel, c_row, vectors = (ir.Var(ir.INDEX, scalar) for scalar in SCALARS)
@@ -158,10 +183,11 @@ def _tiles(name: str, rows: int, lanes: int) -> ir.Function:
             for j, total in enumerate(totals):
                 c.store(c_row * i + panel * lanes + j * lanes, total())
 
-    even = code.let(vectors & -2)
-    with code.range(0, even, 2) as panel:
-        tile(panel, 2)
-    with code.when(even < vectors):
-        tile(even, 1)
+    first: ir.Value = constant(0)
+    for width in _widths(rows, max_rows):
+        end = code.let(vectors & -width)
+        with code.range(first, end, width) as panel:
+            tile(panel, width)
+        first = end
     pointers = (ir.Pointer(pointer, float32) for pointer in POINTERS)
     return ir.Function(name, (*pointers, *map(ir.Scalar, SCALARS)), code.written, public=True)
