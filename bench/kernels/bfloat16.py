@@ -3,6 +3,7 @@
     python -m bench.kernels.bfloat16 [--depth 768] [--columns 3072] [--rows 1 16 128]
     python -m bench.kernels.bfloat16 --model minilm.onnx
     python -m bench.kernels.bfloat16 --layers       convolutions, channels last and first
+    python -m bench.kernels.bfloat16 --small        convolutions of few positions, all sizes free
     python -m bench.kernels.bfloat16 --precision int8 --model minilm.onnx
     python -m bench.kernels.bfloat16 --model minilm.onnx --openvino       with its bfloat16
 
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from itertools import product as product_of
 from statistics import median
 from typing import Any
 
@@ -25,7 +27,7 @@ import numpy as np
 
 import anydim as ad
 from anydim.base import settings
-from bench.kernels.convolution import LAYERS, model_of
+from bench.kernels.convolution import LAYERS, Layer, model_of
 from bench.kernels.narrow import ROWS, product
 
 ROUNDS, SECONDS = 7, 0.05
@@ -74,6 +76,21 @@ def layer_lines(precision: str) -> Iterator[str]:
                 yield f"{layer}  {layout[9:]:5} {compare(both(model_of(layer), precision), x=x)}"
 
 
+def small_lines(precision: str) -> Iterator[str]:
+    """A line for each convolution, layout and size of few positions."""
+    random = np.random.default_rng(0)
+    windows, channels = ((1, 1), (3, 2), (5, 1), (7, 2)), ((16, 32), (64, 256), (512, 512))
+    sizes = ((1, 1, 1), (1, 2, 2), (1, 1, 8), (4, 2, 2), (16, 1, 1), (1, 8, 8))
+    for (window, stride), (inner, outer) in product_of(windows, channels):
+        for layout in ("channels_last", "channels_first"):
+            with settings.override(layout=layout):
+                models = both(model_of(Layer(inner, outer, 0, window, stride)), precision)
+            for size in sizes:
+                x = random.standard_normal((size[0], inner, *size[1:]), np.float32)
+                where = f"{inner} -> {outer} {window}x{window} /{stride} {layout[9:]:5} {size}"
+                yield f"{where:42} {compare(models, x=x)}"
+
+
 class InOpenvino:
     """A model in OpenVINO's bfloat16, one thread, called as an `ad.Model` is."""
 
@@ -91,6 +108,9 @@ def lines(given: argparse.Namespace) -> Iterator[str]:
     """A line for each size."""
     if given.layers:
         yield from layer_lines(given.precision)
+        return
+    if given.small:
+        yield from small_lines(given.precision)
         return
     source = given.model or product(given.depth, given.columns).SerializeToString()
     made = both(source, given.precision)
@@ -126,6 +146,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
     parser.add_argument("--precision", default="bfloat16")
     parser.add_argument("--layers", action="store_true", help="single convolutions")
+    parser.add_argument("--small", action="store_true", help="convolutions of few positions")
     parser.add_argument("--model")
     parser.add_argument("--openvino", action="store_true", help="beside its bfloat16")
     given = parser.parse_args()

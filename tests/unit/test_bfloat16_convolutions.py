@@ -123,6 +123,70 @@ def test_convolutions_that_would_take_longer_stay_float32() -> None:
         assert is_rounded(convolution(32, 32, strides=[1, 1]))
 
 
+WINDOWS = (
+    {"window": 3}, {"window": 5, "strides": [1, 1]}, {"window": 3, "dilations": [4, 2]},
+    {"window": 4, "pads": [0, 3, 2, 1], "strides": [1, 3]}, {"window": 7},
+)  # fmt: skip
+
+
+@needs_pairs
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("words", WINDOWS, ids=str)
+def test_taps_out_of_bounds_add_zeros(layout: str, words: dict[str, object]) -> None:
+    """Tiny images have the bits of images with zeros around them, in every batch."""
+    pads = [int(p) for p in words.get("pads", [int(str(words["window"])) // 2] * 4)]  # type: ignore[attr-defined]
+    run = convolution(layout=layout, **{**words, "pads": pads})  # type: ignore[arg-type]
+    plain = convolution(layout=layout, **{**words, "pads": [0] * 4})  # type: ignore[arg-type]
+    for sizes in ((1, 1, 1), (9, 1, 1), (2, 2, 2), (1, 1, 7), (3, 4, 1), (17, 2, 3), (1, 9, 8)):
+        x = images(sizes[0], 33, *sizes[1:])
+        around = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
+        reached = 1 + (int(str(words["window"])) - 1) * max(words.get("dilations", [1]))  # type: ignore[call-overload]
+        if min(around.shape[2:]) >= reached:
+            np.testing.assert_array_equal(call(run, x), call(plain, around))
+
+
+@needs_pairs
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_pixels_have_the_same_bits_in_any_number(layout: str) -> None:
+    """Of 1 to 200 pixels, in images of any extents and in any batch."""
+    run, x = convolution(window=1, layout=layout, strides=[1, 1]), images(1, 33, 1, 200)
+    whole = call(run, x)
+    for count in range(1, 201):
+        np.testing.assert_array_equal(call(run, x[..., :count]), whole[..., :count])
+    apart = np.ascontiguousarray(x.transpose(3, 1, 2, 0))  # 200 images of a pixel
+    np.testing.assert_array_equal(call(run, apart), whole.transpose(3, 1, 2, 0))
+    tall = x.reshape(1, 33, 40, 5)
+    np.testing.assert_array_equal(call(run, tall), whole.reshape(1, -1, 40, 5))
+
+
+@needs_pairs
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_threads_share_few_pixels(layout: str) -> None:
+    runs = [convolution(512, 600, layout=layout, threads=n) for n in (1, 2, 3)]
+    for sizes in ((1, 1, 1), (1, 3, 4), (5, 2, 2), (16, 1, 1), (1, 9, 7)):
+        x = images(sizes[0], 512, *sizes[1:])
+        one, *others = (call(run, x) for run in runs)
+        for other in others:
+            np.testing.assert_array_equal(one, other)
+
+
+@needs_pairs
+@pytest.mark.parametrize("rank", [1, 3])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_windows_of_other_ranks(rank: int, size: int) -> None:
+    """In lines and volumes as small as a pixel."""
+    w = np.random.default_rng(2).standard_normal((40, 34, *[3] * rank)).astype(np.float32)
+    extents = ", ".join("dhv"[:rank])
+    nodes = [node("y = Conv(x, w)", pads=[1] * 2 * rank, strides=[2] * rank)]
+    made = model(graph("windows", [f"x f[n, 34, {extents}]"], nodes,
+                       [f"y f[n, 40, {extents.upper()}]"], {"w": w}))  # fmt: skip
+    run, exact = (ad.compile(made, precision=p, threads=1) for p in ("bfloat16", "exact"))
+    x = images(3, 34, *[size] * rank)
+    error = abs(call(run, x) - call(exact, x)).max()
+    assert is_rounded(run) and 0 < error <= 2.0**-8 * 34 * 3**rank * 5 * abs(x).max()
+    np.testing.assert_array_equal(call(run, x[1:2]), call(run, x)[1:2])
+
+
 def test_check_permits_the_rounding() -> None:
     report = convolution().check(samples=4)
     assert report.ok, str(report)

@@ -35,14 +35,16 @@ from anydim.compiler.passes.flow import (
 )
 from anydim.compiler.passes.options import BFLOAT16
 from anydim.lang.tree import Apply, Cast, Expr, Read, Statement, TensorType
-from anydim.lang.tree.affine import affine
+from anydim.lang.tree.affine import address, affine
 from anydim.sizes import product
 
 # Fewer cost more than in float32: 1000 rows by 3 x 1000 1.41, by 16 x 4096 1.61, by 64 x 16 1.14.
-MIN_TERMS, MIN_COLUMNS = 32, 32
-# Convolutions, channels first: 27 terms 1.05 to 1.17, 72 0.64; 4 positions 1.64, 9 0.76; 1 x 1 from
-# 256 channels to 48 0.84 to 1.32, to 64 0.67 to 0.82.
-MIN_POSITIONS, MIN_PIXEL_ROWS = 9, 64
+# Rows that are columns in memory are gathered into words: 32 columns 1.09 to 1.46, 48 1.05 to 1.26,
+# 64 0.76 to 1.08, 80 0.75 to 0.98.
+MIN_TERMS, MIN_COLUMNS, MIN_GATHERED = 32, 32, 80
+# Convolutions, channels first: 27 terms 1.05 to 1.17, 72 0.64; 1 x 1 from 256 channels to 48 0.84
+# to 1.32, to 64 0.67 to 0.82.
+MIN_PIXEL_ROWS = 64
 ERROR = "each factor is off by up to 2^-9 of itself; sums are float32"
 
 
@@ -98,7 +100,7 @@ class Rounding:
             return line
         if not any(self._is_worthwhile(read, statement) for read in found):
             return line
-        if _has_groups(found, statement):
+        if _has_groups(found, statement) or self._is_gathered(found, statement):
             return line
         factors = tuple(self._factor(read) for read in found)
         new = Line(statement.with_body(Apply("mul", factors)), line.source)
@@ -136,13 +138,19 @@ class Rounding:
             return False
         if not after:
             return True
-        windows = len(sums) > 1
-        positions = product(axis.extent for axis in after).constant
-        return (
-            (windows or len(after) > 1)
-            and (windows or channels >= MIN_PIXEL_ROWS)
-            and (positions is None or positions >= MIN_POSITIONS)
-        )
+        return len(sums) > 1 or (len(after) > 1 and channels >= MIN_PIXEL_ROWS)
+
+    def _is_gathered(self, found: Sequence[Read], statement: Statement) -> bool:
+        """Whether a matrix of the call is read along its columns, by too few columns of weights."""
+        if len(statement.axes) != 2 or len(statement.reduced) != 1:
+            return False
+        (term,), columns = statement.reduced, statement.axes[-1].extent.constant or 0
+        forms = (
+            address(read, self.types[read.tensor].shape)
+            for read in found if read.tensor not in self.constants and not read.default
+        )  # fmt: skip
+        strided = any(form and form.stride(term.name).constant != 1 for form in forms)
+        return strided and columns < MIN_GATHERED
 
     def _factor(self, read: Read) -> Expr:
         """A factor as bfloat16: constants are rounded here, other values while they are packed."""

@@ -5,8 +5,8 @@
 in loops, then pointwise statements on C. a and b are reads of integers of at most eight bits, as
 int32; the zero points are constant along t and k. The reads are otherwise arbitrary: strides,
 windows, padding. n are the last axes of C, if they are contiguous there; b may be read by each of
-them (`columns`; empty when n suffices). k is the axis that is multiplied four at a time, t (the
-taps) the other reduced axes.
+them (`columns`; empty when n suffices), and a of bfloat16 by each axis of m (`rows`). k is the axis
+that is multiplied four at a time, t (the taps) the other reduced axes.
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ class Int8Form(InLoops):
     loops: tuple[Int8Walk, ...]
     m: Int8Walk
     n: Int8Walk
+    rows: tuple[tuple[str, Size], ...]
     columns: tuple[tuple[str, Size], ...]
     taps: tuple[tuple[str, Size], ...]
     k: Size
@@ -118,7 +119,8 @@ class Int8Form(InLoops):
     def every_extent(self) -> dict[str, Size]:
         """Extents of all names that the reads use."""
         walks = {walk.name: walk.extent for walk in (*self.loops, self.m, self.n)}
-        return {**walks, **dict(self.columns), **dict(self.taps), "k": self.k}
+        single = {**dict(self.rows), **dict(self.columns)}
+        return {**walks, **single, **dict(self.taps), "k": self.k}
 
     @property
     def work(self) -> Size:
@@ -245,11 +247,15 @@ def _plain(expr: Expr, group: Group) -> bool:
 
 @dataclass(frozen=True)
 class _Merged:
-    """Axes merged to one loop each; `column_axes` are those of n when b is read by each of them."""
+    """Axes merged to one loop each; `column_axes` are those of n when b is read by each of them.
+
+    So are `row_axes` those of m.
+    """
 
     outside: Sequence[Sequence[Axis]]
     m: Sequence[Axis]
     n: Sequence[Axis]
+    row_axes: Sequence[Axis]
     column_axes: Sequence[Axis]
     taps: Sequence[Sequence[Axis]]
     k: Sequence[Axis]
@@ -306,6 +312,9 @@ class _Reading:
             merge_axes(group, [*streams, *own], pinned)
             for group in (axes.rows, axes.batch, axes.alone)
         )
+        rows = merge_axes(axes.rows, streams, used)
+        by_axis = self._reads_by_row_axis(m, rows)
+        m = rows if by_axis else m
         k = merge_axes(axes.sums, own, pinned)
         count = self.word.count
         inner = max(
@@ -315,10 +324,22 @@ class _Reading:
             outside=[*alone, *batch, *m[:-1], *n[:-1]],
             m=m[-1] if m else (),
             n=n[-1],
+            row_axes=m[-1] if by_axis else (),
             column_axes=self._column_axes(n[-1], own),
             taps=[group for index, group in enumerate(k) if index != inner],
             k=k[inner],
         )
+
+    def _reads_by_row_axis(
+        self, m: Sequence[Sequence[Axis]], every: Sequence[Sequence[Axis]]
+    ) -> bool:
+        """Whether more axes are rows of a tile if a is read by each of them: `every`, not `m`.
+
+        So a tile has pixels of several lines, and of several images, by weights in panels.
+        """
+        if self.word != PAIRS or not every or self.a.read.tensor in self.constants:
+            return False
+        return self.b.read.tensor in self.constants and len(every[-1]) > len(m[-1])
 
     def _window_penalty(self, axes: Sequence[Axis]) -> float:
         """Return the penalty of words along axes of windows: these share no image."""
@@ -335,7 +356,9 @@ class _Reading:
         taps = {f"tap{number}": group for number, group in enumerate(axes.taps)}
         single = {f"n{index}": (axis,) for index, axis in enumerate(axes.column_axes)}
         every = {**names, **taps, "k": axes.k}
+        rows = {f"m{index}": (axis,) for index, axis in enumerate(axes.row_axes)}
         renamed = Renamed(every, self.group)
+        for_a = renamed if not rows else Renamed({**every, "m": (), **rows}, self.group)
         for_b = renamed if not single else Renamed({**every, "n": (), **single}, self.group)
         target = element_offset(self.statement)
 
@@ -346,11 +369,12 @@ class _Reading:
         loops = [axis for group in axes.outside for axis in group]
         order = (loops, axes.m, axes.n, [axis for group in axes.taps for axis in group])
         return Int8Form(
-            a=self._rename_factor(self.a, renamed, renamed, order, axes.k, 1),
+            a=self._rename_factor(self.a, for_a, renamed, order, axes.k, 1),
             b=self._rename_factor(self.b, for_b, renamed, order, axes.k, 2),
             loops=tuple(walk(name) for name in names if name.startswith("loop")),
             m=walk("m"),
             n=walk("n"),
+            rows=tuple((name, own[0].extent) for name, own in rows.items()),
             columns=tuple((name, own[0].extent) for name, own in single.items()),
             taps=tuple((name, merged_extent(own)) for name, own in taps.items()),
             k=merged_extent(axes.k),

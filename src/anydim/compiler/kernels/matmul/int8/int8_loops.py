@@ -19,7 +19,7 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import index_sum, loop, quotient
 from anydim.compiler.kernels.codegen.scalar_lowering import Context, SizeParameters
 from anydim.compiler.kernels.inference import free_axes
-from anydim.compiler.kernels.ir import constant, greatest, least, number, variable
+from anydim.compiler.kernels.ir import constant, greatest, least, number, select, variable
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.matmul.blocked_loops import Blocked, Level
 from anydim.compiler.kernels.matmul.epilogue import PRODUCT, read_by, read_in_place
@@ -40,7 +40,11 @@ from anydim.compiler.kernels.matmul.int8.packed_layout import (
     Layout,
     correct_outputs,
 )
-from anydim.compiler.kernels.matmul.int8.pair_micro_kernels import pair_library
+from anydim.compiler.kernels.matmul.int8.pair_micro_kernels import (
+    MAX_NARROW,
+    narrow_function,
+    pair_library,
+)
 from anydim.compiler.kernels.matmul.int8.stride_phases import (
     UNSORTED,
     Phases,
@@ -53,7 +57,9 @@ from anydim.compiler.kernels.matmul.work_partition import RECTANGLE
 from anydim.compiler.kernels.versions import checked_version, taken_where
 from anydim.lang.tree import Group, Index, TensorType
 from anydim.lang.tree.affine import Affine, reads
-from anydim.sizes import ALWAYS, NEVER, Size, as_size, at_least, at_most
+from anydim.sizes import ALWAYS, NEVER, Size, as_size, at_least, at_most, ceil_div
+
+_NONE = constant(0)
 
 
 class Int8Writer(Blocked):
@@ -77,7 +83,7 @@ class Int8Writer(Blocked):
         self.partition = self.cut.partition
         depth = layout.depth
         if form.word == PAIRS:
-            library = pair_library(tile, depth)
+            library = pair_library(tile, depth, layout.height)
         else:
             library = bytes_library(tile, layout.a_unsigned, depth)
         self.prefix, self.libraries = library.name, (library,)
@@ -102,6 +108,8 @@ class Int8Writer(Blocked):
             pays &= at_least(form.n.extent, tile.lanes * limits.few_byte_vectors)
             few = taken_where(version, "few_rows", pays, right)
         self.few = few
+        panels = at_most(form.n.extent, MAX_NARROW)
+        self.narrow = panels if layout.height > 1 else NEVER
         self.versions = checked_version(
             version, (("few_rows", few), ("joined", self.cut.columns.joined), ("panels", ALWAYS))
         )
@@ -137,7 +145,7 @@ class Int8Writer(Blocked):
             COLUMN_SUMS: "b" if self.layout.b_packed else "scratch",
         }
         walks = ((w.name, w.extent) for w in (*self.form.loops, self.form.m, self.form.n))
-        axes = (*walks, *self.form.columns, *self.form.taps, ("k", self.form.k))
+        axes = (*walks, *self.form.rows, *self.form.columns, *self.form.taps, ("k", self.form.k))
         inside = frozenset((Index(name), extent) for name, extent in axes)
         return Context(types, self.sizes, self.machine, buffers, running, inside=inside)
 
@@ -170,7 +178,8 @@ class Int8Writer(Blocked):
 
     def start(self) -> list[ir.Step]:
         few = FEW * WIDE if self.few_rows_supported else 0
-        stack = ir.Stack("sums", self.form.word.total, max(few, self.tile.rows * self.tile.width))
+        rows = max(self.tile.rows, self.layout.height)
+        stack = ir.Stack("sums", self.form.word.total, max(few, rows * self.tile.width))
         # Loading tile shapes takes 70 ns: once per launch.
         return [stack] if self.layout.depth == 1 else [stack, *self._zeros(), ir.Tiles(True)]
 
@@ -229,7 +238,7 @@ class Int8Writer(Blocked):
                     ir.Let("column_sums_at", self._column_sums_at()),
                 ],
             ),
-            Level("row0", variable("block_row"), variable("last"), self.tile.rows, self._tile()),
+            self._tiles(),
         ]  # fmt: skip
 
     # ---- images of a panel ---------------------------------------------------------------------
@@ -273,10 +282,14 @@ class Int8Writer(Blocked):
         return index_sum(*packed_at(loops, 1, lambda _, size: self.sizes.value(size)))
 
     def _a_at(self) -> ir.Value:
-        """Return the first row of the block of rows, in a or in scratch."""
+        """Return the first row of the block, in a or in scratch; of panels, the first one."""
         if not self.layout.a_packed:
             return constant(0)
-        rows = self._packed_group(self.form.a) * self.sizes.value(self.form.m.extent)
+        group = self._packed_group(self.form.a)
+        if self.layout.height > 1:
+            panels = ceil_div(self.form.m.extent, self.layout.height)
+            return group * self.sizes.value(panels * self.layout.rows_panel)
+        rows = group * self.sizes.value(self.form.m.extent)
         row = self.sizes.value(self.layout.row)
         return (rows + variable("block_row")) * row
 
@@ -370,23 +383,75 @@ class Int8Writer(Blocked):
             ),
         ]  # fmt: skip
 
-    def _tile(self) -> list[ir.Step]:
-        """Compute one register tile, with the epilogue."""
-        row = self.sizes.value(self.layout.row)
-        rows = least(variable("last") - variable("row0"), self.tile.rows)
-        a_row = variable("a_at") + (variable("row0") - variable("block_row")) * row
-        a = "a" if self.layout.a_packed else "scratch"
-        b = "b" if self.layout.b_packed else "scratch"
-        sums = ir.Address("sums", constant(0))
-        tile = call(
-            tile_function(self.prefix, self.form.word), a=ir.Address(a, a_row * WORD), c=sums,
-            a_row=row, b=ir.Address(b, variable("b_at") * WORD),
-            words=self.sizes.value(self.layout.words),
-        )  # fmt: skip
-        return [ir.Let("rows", rows), tile, self._epilogue(constant(self.layout.width))]
+    def _tiles(self) -> Level:
+        """Return the level of register tiles, with the epilogue.
 
-    def _epilogue(self, sums_row: ir.Value) -> ir.Step:
-        """Run the epilogue of a tile, image by image."""
+        By few columns, a panel of rows is finished at once: vectors run along rows, or, for the
+        columns of several images, the epilogue of an image is called once for the panel.
+        """
+        block, last, rows = variable("block_row"), variable("last"), self.tile.rows
+        row0, width = variable("row0"), self.layout.width
+        if self.narrow == NEVER:
+            own = (ir.Let("rows", least(last - row0, rows)), self._tile(row0))
+            return Level("row0", block, last, rows, [*own, self._epilogue(constant(width))])
+        height, strip, at = self.layout.height, variable("strip"), variable("tile_row")
+        narrow = self.sizes.condition_flag(self.narrow)
+        step, stop = select(narrow, constant(height), constant(rows)), row0 + variable("rows")
+        sums = (at - strip) * width
+        tiles = loop("tile_row", row0, stop, rows, self._tile(at, sums, least(stop - at, rows)))
+        few = narrow & (variable("columns") <= MAX_NARROW)
+        steps: list[ir.Step] = [
+            ir.Let("row0", greatest(strip, block)),
+            ir.Let("rows", least(last, strip + step) - row0),
+            ir.If(few, (self._panel_of_rows(strip),), (tiles,)),
+            self._epilogue(constant(width), (row0 - strip) * width),
+        ]
+        start = select(narrow, quotient(block, height) * height, block)
+        return Level("strip", start, last, step, steps)
+
+    def _tile(
+        self, row: ir.Value, sums: ir.Value = _NONE, rows: ir.Value | None = None
+    ) -> ir.Step:  # fmt: skip
+        """Compute the sums of one register tile of rows from `row` on."""
+        name, height = tile_function(self.prefix, self.form.word), self.layout.height
+        if height > 1:
+            whole = quotient(row, height)
+            at = self._rows_at(whole) + row - whole * height
+        else:
+            at = variable("a_at") + (row - variable("block_row")) * self.sizes.value(
+                self.layout.row
+            )
+        given = {} if rows is None else {"rows": rows}
+        return call(name, **self._factors(at), **given, c=ir.Address("sums", sums))
+
+    def _panel_of_rows(self, row: ir.Value) -> ir.Step:
+        """Compute the sums of a panel of rows by a few columns."""
+        at = self._rows_at(quotient(row, self.layout.height))
+        name = narrow_function(self.prefix)
+        return call(name, **self._factors(at), c=ir.Address("sums", constant(0)))
+
+    def _rows_at(self, panel: ir.Value) -> ir.Value:
+        """Return the offset of a panel of rows."""
+        return variable("a_at") + panel * self.sizes.value(self.layout.rows_panel)
+
+    def _factors(self, a_at: ir.Value) -> dict[str, Any]:
+        """Return the factors and scalars of a micro-kernel, by rows at `a_at`."""
+        layout, value = self.layout, self.sizes.value
+        b_at: ir.Value = variable("b_at")
+        own = {"words": value(layout.words), "a_row": value(layout.row)}
+        if self.form.word == PAIRS:
+            words, start = value(layout.kept.run), value(layout.kept.start)
+            run = value(layout.kept.weights_run)
+            own |= {"words": words, "runs": value(layout.kept.runs), "a_run": words, "b_run": words}
+            if layout.b_packed:
+                b_at, own["b_run"] = b_at + start * layout.width, run
+            elif layout.a_packed:
+                a_at, own["a_run"] = a_at + start * layout.height, run
+        a, b = ("a" if layout.a_packed else "scratch"), ("b" if layout.b_packed else "scratch")
+        return {**own, "a": ir.Address(a, a_at * WORD), "b": ir.Address(b, b_at * WORD)}
+
+    def _epilogue(self, sums_row: ir.Value, first: ir.Value = _NONE) -> ir.Step:
+        """Run the epilogue of a tile, image by image; its sums start at `first`."""
 
         def finish(number: ir.Value, at: dict[str, ir.Value]) -> ir.Step:
             starts = (
@@ -395,7 +460,7 @@ class Int8Writer(Blocked):
             )
             out_row, before = self.sizes.value(self.form.m.c), number * variable("run")
             return call(
-                self.epilogue, sums=ir.Address("sums", before), sums_row=sums_row,
+                self.epilogue, sums=ir.Address("sums", first + before), sums_row=sums_row,
                 out_at=index_sum(variable("row0") * out_row, variable("place"), *starts),
                 out_row=out_row, column0=variable("place"), columns=variable("run"),
                 column_sums_at=variable("column_sums_at") + before, **at,

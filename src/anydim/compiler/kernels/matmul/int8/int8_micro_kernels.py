@@ -32,6 +32,7 @@ NARROW = 2  # divisor of a register's lanes for the narrow variant, `vectors` 0,
 MAX_ALONG, MIN_ALONG = 2, 32  # maximum columns and minimum words for sums along the words
 FEW_ROWS = 4  # with tile registers: up to this many rows are faster with vectors
 MICRO_SCALARS = ("words", "a_row")
+RUN_SCALARS = ("runs", "a_run", "b_run")  # of bfloat16: runs of words, and words between them
 
 
 def dot(unsigned: ir.Value, signed: ir.Value, total: ir.Value) -> ir.Value:
@@ -95,7 +96,12 @@ def _functions(tile: Tile, a_unsigned: bool, depth: int, prefix: str) -> tuple[i
 
 def tile_function(prefix: str, word: WordType = BYTES) -> ir.Function:
     """Return the declaration of the function for a tile of any size, for its callers."""
-    return micro_function(f"{prefix}_tile", (), *MICRO_SCALARS, "rows", "columns", word=word)
+    return micro_function(f"{prefix}_tile", (), *scalars_of(word), "rows", "columns", word=word)
+
+
+def scalars_of(word: WordType) -> tuple[str, ...]:
+    """Return the scalars of a kernel."""
+    return MICRO_SCALARS if word == BYTES else (*MICRO_SCALARS, *RUN_SCALARS)
 
 
 def micro_function(
@@ -137,7 +143,7 @@ def tile_kernel(
         loop("word", 0, variable("words"), ir.TILE, *steps),
         *(memory(2 * i + j, "c", ends[i, j], row=width) for i, j in indices),
     )
-    return micro_function(f"{prefix}_{rows}x{vectors}", body, *MICRO_SCALARS, word=word)
+    return micro_function(f"{prefix}_{rows}x{vectors}", body, *scalars_of(word), word=word)
 
 
 def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -> ir.Function:

@@ -87,17 +87,17 @@ class BytesPack:
         depth: int = 0,
         tap: ir.Value = _FIRST,
     ) -> None:  # fmt: skip
-        """Emit loops over the taps around the code of `make`, which takes a tap's number."""
+        """Emit loops over the kept taps around the code of `make`, which takes a tap's number."""
         if depth == len(self.form.taps):
             make(level, tap)
             return
-        name, extent = self.form.taps[depth]
-        count = self.sizes.value(extent)
-        with self.code.range(0, count) as at:
-            self.tap_at[name] = at
+        (name, _), kept = self.form.taps[depth], self.layout.kept.axes[depth]
+        first, count = self.sizes.value(kept.first), self.sizes.value(kept.count)
+        with self.code.range(0, count) as number_:
+            self.tap_at[name] = at = number_ + first
             inner = level.inner({name: at})
             with self.hoisting(inner):
-                self.taps(inner, make, depth + 1, tap * count + at)
+                self.taps(inner, make, depth + 1, tap * count + number_)
 
     # ---- rows of a -----------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class BytesPack:
         """Return the function that writes rows `first` to `first + count` of a to dst."""
         code, root = self.code, self.root()
         with self.hoisting(root), code.range(0, PACK.count) as i:
-            row = root.inner({"m": PACK.first + i})
+            row = root.inner(self._row(PACK.first + i))
             at = code.let(i * self.sizes.value(self.layout.row * self.word.count))
             with self.hoisting(row):
                 self.taps(row, lambda level, tap: self._bytes(level, at, tap))
@@ -114,6 +114,13 @@ class BytesPack:
             elif self.layout.depth > 1 and self.word != BYTES:
                 self._row_padding(i)
         return self.function("rows")
+
+    def _row(self, m: ir.Value) -> dict[str, ir.Value]:
+        """Return the indices of a row of a."""
+        if not self.form.rows:
+            return {"m": m}
+        split = self.code.split(m, [self.sizes.value(size) for _, size in self.form.rows[1:]])
+        return {name: at for (name, _), at in zip(self.form.rows, split)}
 
     def _bytes(self, level: ScalarLowering, row_at: ir.Value, tap: ir.Value) -> None:
         """Write the numbers of one tap of a row."""

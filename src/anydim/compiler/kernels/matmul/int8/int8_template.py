@@ -73,11 +73,11 @@ def _propose_pairs(form: Int8Form, task: Task) -> Bfloat16Product:
 
 
 def _lower(form: Int8Form, schedule: Int8Product, task: Task) -> Launch:
-    layout = layout_of(form, schedule.tile.width, schedule.words, task.constants)
+    layout = layout_of(form, schedule.tile, schedule.words, task.constants, task.group)
     writer = Int8Writer(task.group, form, layout, schedule, task.machine)
     packings = {
-        "a": _panels(form.a, layout.a, layout, 1),
-        "b": _panels(form.b, layout.b, layout, schedule.tile.width),
+        "a": _panels(form.a, layout.a, layout, layout.height, True),
+        "b": _panels(form.b, layout.b, layout, schedule.tile.width, False),
     }
     used = replace(schedule, depth=schedule.words)
     return writer.launch(used, packings, form.work, _reason(form, layout))
@@ -121,18 +121,18 @@ BFLOAT16 = form_template(
 
 
 def _panels(
-    factor: Int8Factor, sign: OperandSign, layout: Layout, width: int
+    factor: Int8Factor, sign: OperandSign, layout: Layout, width: int, rows: bool
 ) -> BytesPanels | None:
     """Return the packing of a constant factor, whose sizes are all known."""
-    packed = layout.a_packed if width == 1 else layout.b_packed
+    packed = layout.a_packed if rows else layout.b_packed
     if not packed or factor.parts is None:
         return None
 
     batch, own, taps, k = (known_parts(part) for part in factor.parts.all)
-    unsigned = layout.a_unsigned == (width == 1)
-    start, by = known_number(factor.start), (layout.b if width == 1 else layout.a).factor
+    unsigned = layout.a_unsigned == rows
+    start, by = known_number(factor.start), (layout.b if rows else layout.a).factor
     depth = layout.depth
-    spare = depth - 1 if width == 1 else 0  # padding rows, so that tiles read full rows
+    spare = depth - 1 if rows else 0  # padding rows, so that tiles read full rows
     return BytesPanels(
         width, batch, own, taps, k, start, sign.flipped, unsigned, by, depth, spare,
         layout.word.element.bytes,

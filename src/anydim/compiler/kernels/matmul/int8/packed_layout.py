@@ -7,6 +7,9 @@ for each word index, then the columns' sums:
     a   [row][tap][word]           + one int32 a row
     b   [panel][tap][word][column] + one int32 a column
 
+Constant rows of bfloat16 are panels of `height` rows, as those of columns, unless tile registers
+take them: by a few columns, vectors run along rows.
+
 A sum is already multiplied by the other operand's zero point if that is a constant. Where a machine
 takes `depth` words at once, a panel is padded with zeros to a multiple of `depth`, and so is the
 stride of a row; the padding of a row is multiplied by those zeros.
@@ -24,12 +27,15 @@ from anydim.base.records import dataclass
 from anydim.compiler.kernels.launch import are_known
 from anydim.compiler.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.compiler.kernels.matmul.int8.int8_form import Int8Factor, Int8Form
-from anydim.compiler.kernels.matmul.int8.word_types import WordType
-from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
+from anydim.compiler.kernels.matmul.int8.kept_taps import KeptTaps, kept_taps_of
+from anydim.compiler.kernels.matmul.int8.word_types import PAIRS, WordType
+from anydim.compiler.kernels.matmul.register_tile import Tile
+from anydim.lang.tree import Apply, Cast, Expr, Group, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import rewrite
 from anydim.sizes import Size, align_up
 
 ROW_SUMS, COLUMN_SUMS = "sums of rows", "sums of columns"
+PANEL_VECTORS = 3  # of rows in a panel: as many sums at once hide the latency of a product
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class OperandSign:
 class Layout:
     """`words` of a row (without its sum), columns of a panel, and both operands.
 
-    A product takes `depth` words of a type at once.
+    A product takes `depth` words of a type at once. Sums add the `kept` taps.
     """
 
     a: OperandSign
@@ -66,6 +72,8 @@ class Layout:
     b_packed: bool
     depth: int
     word: WordType
+    kept: KeptTaps
+    height: int
 
     @property
     def row(self) -> Size:
@@ -82,24 +90,37 @@ class Layout:
         """int32 elements between panels of b."""
         return (self.whole + 1) * self.width
 
+    @property
+    def rows_panel(self) -> Size:
+        """int32 elements between panels of rows of a."""
+        return (self.words + 1) * self.height
 
-def layout_of(form: Int8Form, width: int, depth: int, constants: frozenset[str]) -> Layout:
+
+def layout_of(
+    form: Int8Form, tile: Tile, depth: int, constants: frozenset[str], group: Group
+) -> Layout:
     """Return the layout: constant rows keep their sign if b is packed at run time; else columns do.
 
     A constant with strides is packed at load time.
     """
     a_packed, b_packed = (_is_packed(each, form.word, constants) for each in (form.a, form.b))
     a_unsigned = not a_packed or b_packed
+    image = (form.a if b_packed else form.b).read
+    whole = depth > 1 or a_packed == b_packed  # tiles take whole panels
+    height = PANEL_VECTORS * tile.lanes
+    turned = a_packed and form.word == PAIRS and depth == 1 and height % tile.rows == 0
     return Layout(
         a=_sign_of(form.a, a_unsigned),
         b=_sign_of(form.b, not a_unsigned),
         a_unsigned=a_unsigned,
         words=form.tap_count * form.tap_words,
-        width=width,
+        width=tile.width,
         a_packed=a_packed,
         b_packed=b_packed,
         depth=depth,
         word=form.word,
+        kept=kept_taps_of(form, image, group.type_of(image.tensor).shape, whole),
+        height=height if turned else 1,
     )
 
 

@@ -20,7 +20,9 @@ from anydim.compiler.kernels.ir import constant, variable
 from anydim.compiler.kernels.matmul.accumulators import Accumulators
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import (
     MICRO_SCALARS,
+    RUN_SCALARS,
     micro_function,
+    scalars_of,
     tile_function,
     tile_kernel,
 )
@@ -28,19 +30,22 @@ from anydim.compiler.kernels.matmul.int8.word_types import PAIRS
 from anydim.compiler.kernels.matmul.matmul_kernel import call
 from anydim.compiler.kernels.matmul.register_tile import Tile
 
+MAX_NARROW = 8  # columns of products by panels of rows
+
 
 @lru_cache(maxsize=16)
-def pair_library(tile: Tile, depth: int) -> ir.Library:
-    """Return the library for a register tile, and the words per product."""
-    by = f"x{depth}" if depth > 1 else ""
+def pair_library(tile: Tile, depth: int, height: int) -> ir.Library:
+    """Return the library for a register tile, the words per product and the rows of a panel."""
+    by = f"x{depth}" if depth > 1 else f"p{height}" if height > 1 else ""
     prefix = f"pairs_{tile.rows}x{tile.vectors}x{tile.lanes}{by}_{tile.unroll}"
-    return ir.Library(prefix, partial(_functions, tile, depth, prefix), identity=prefix)
+    return ir.Library(prefix, partial(_functions, tile, depth, height, prefix), identity=prefix)
 
 
-def _functions(tile: Tile, depth: int, prefix: str) -> tuple[ir.Function, ...]:
+def _functions(tile: Tile, depth: int, height: int, prefix: str) -> tuple[ir.Function, ...]:
     heights = range(depth, tile.rows + 1, depth)
     shapes = [(rows, vectors) for rows in heights for vectors in range(1, tile.vectors + 1)]
-    made = partial(tile_kernel, dots=ir.TilePairs, word=PAIRS) if depth > 1 else _micro
+    whole = partial(tile_kernel, dots=ir.TilePairs, word=PAIRS)
+    made = whole if depth > 1 else partial(_micro, height=height)
     kernels = [made(tile, rows, vectors, prefix) for rows, vectors in shapes]
     cases = tuple(
         (rows * (tile.vectors + 1) + vectors, (call(kernel),))
@@ -49,26 +54,72 @@ def _functions(tile: Tile, depth: int, prefix: str) -> tuple[ir.Function, ...]:
     vectors = quotient_up(variable("columns"), tile.lanes)
     rows = quotient_up(variable("rows"), depth) * depth
     body = (ir.Switch(rows * (tile.vectors + 1) + vectors, cases),)
-    return (*kernels, replace(tile_function(prefix, PAIRS), body=body, public=True))
+    narrow = _narrow(tile, height, prefix) if height > 1 else ()
+    return (*kernels, replace(tile_function(prefix, PAIRS), body=body, public=True), *narrow)
 
 
-def _micro(tile: Tile, rows: int, vectors: int, prefix: str) -> ir.Function:
+def _micro(tile: Tile, rows: int, vectors: int, prefix: str, height: int) -> ir.Function:
     code, lanes, vector = Writer(), tile.lanes, ir.Type(float32, tile.lanes)
     words, a_row = map(variable, MICRO_SCALARS)
     sums = Accumulators(code, vector, rows, vectors)
     sums.declare()
+    runs, a_run, b_run = map(variable, RUN_SCALARS)
     whole = code.let(round_down(words, tile.unroll))
-    for word, last in code.blocks(0, whole, words, tile.unroll, 1):
-        for u in range(1 if last else tile.unroll):
-            at = word + u
-            columns = [at * tile.width + j * lanes for j in range(vectors)]
-            b = [code.let(ir.Load(vector, "b", column)) for column in columns]
-            a = [ir.Load(ir.Type(float32), "a", a_row * i + at) for i in range(rows)]
-            sums.add(a, b, _dot)
+    with code.range(0, runs) as run:
+        a_at, b_at = code.let(run * a_run), code.let(run * b_run * tile.width)
+        for word, last in code.blocks(0, whole, words, tile.unroll, 1):
+            for at in (word + u for u in range(1 if last else tile.unroll)):
+                columns = [b_at + at * tile.width + j * lanes for j in range(vectors)]
+                b = [code.let(ir.Load(vector, "b", column)) for column in columns]
+                own = [(a_at + at) * height + i if height > 1 else a_row * i + a_at + at
+                       for i in range(rows)]  # fmt: skip
+                a = [ir.Load(ir.Type(float32), "a", each) for each in own]
+                sums.add(a, b, _dot)
     for i, j in sums.indices:
         code.emit(ir.Store("c", constant(i * tile.width + j * lanes), sums[i, j]))
-    return micro_function(f"{prefix}_{rows}x{vectors}", code.written, *MICRO_SCALARS, word=PAIRS)
+    return micro_function(
+        f"{prefix}_{rows}x{vectors}", code.written, *scalars_of(PAIRS), word=PAIRS
+    )
 
 
 def _dot(a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
     return ir.Op(total.type, "dot_bfloat16", (a, b, total))
+
+
+def narrow_function(prefix: str) -> ir.Function:
+    """Return the declaration of the function for a panel of rows by up to MAX_NARROW columns."""
+    return micro_function(f"{prefix}_narrow", (), *scalars_of(PAIRS), "columns", word=PAIRS)
+
+
+def _narrow(tile: Tile, height: int, prefix: str) -> tuple[ir.Function, ...]:
+    kernels = [_along_rows(tile, height, count, prefix) for count in range(1, MAX_NARROW + 1)]
+    cases = tuple((count, (call(kernel),)) for count, kernel in enumerate(kernels, 1))
+    body = (ir.Switch(variable("columns"), cases),)
+    return (*kernels, replace(narrow_function(prefix), body=body, public=True))
+
+
+def _along_rows(tile: Tile, height: int, columns: int, prefix: str) -> ir.Function:
+    """Return the sums of a panel of rows by a few columns: vectors run along rows.
+
+    The terms of an element are those of `_micro`, in the same order.
+    """
+    code, lanes, vector = Writer(), tile.lanes, ir.Type(float32, tile.lanes)
+    words, _, runs, a_run, b_run = map(variable, scalars_of(PAIRS))
+    sums = Accumulators(code, vector, columns, height // lanes)
+    sums.declare()
+    with code.range(0, runs) as run:
+        a_at, b_at = code.let(run * a_run), code.let(run * b_run)
+        with code.range(0, words) as word:
+            at = code.let((a_at + word) * height)
+            parts = [code.let(ir.Load(vector, "a", at + j)) for j in range(0, height, lanes)]
+            to = code.let((b_at + word) * tile.width)
+            b = [ir.Load(ir.Type(float32), "b", to + i) for i in range(columns)]
+            sums.add(b, parts, _dot)
+    code.emit(ir.Stack("turned", float32, columns * height))
+    for i, j in sums.indices:
+        code.emit(ir.Store("turned", constant(i * height + j * lanes), sums[i, j]))
+    with code.range(0, height) as row:
+        for i in range(columns):
+            value = ir.Load(ir.Type(float32), "turned", row + i * height)
+            code.emit(ir.Store("c", row * tile.width + i, value))
+    return micro_function(f"{prefix}_along{columns}", code.written, *scalars_of(PAIRS), word=PAIRS)
