@@ -29,10 +29,13 @@ import anydim as ad
 from anydim.base import dtypes, settings
 from anydim.cli.app import COMMANDS
 from anydim.cli.app import main as command_line
+from anydim.serving import Batcher
 from tests.unit.compiler.frontends.models import model, node
+from tests.unit.serving.language_models.tiny_models import write_folder
 
 SECONDS = 5
 TEXT = "def f(float(M,K) a, float(K) b; int n = 1) -> (c) { c(m) +=! a(m,k) * b(k) * n }"
+ROWS = model([node("y = Relu(x)")], ["x f[batch, length, 4]"], ["y"])
 ONNX = model([node("y = Relu(x)"), node("z = Softmax(y)", axis=1)], ["x f[batch, 4]"], ["z"])
 
 
@@ -96,6 +99,13 @@ def things() -> dict[str, Any]:
     found = {"model": compiled, "loaded": ad.load("good.anydim"), "lib": ad.define(TEXT)}
     found["function"] = found["lib"].f
     found["memory"] = compiled.memory
+    found["ragged"] = ad.compile(ROWS, ragged={"length": "batch"})
+    found["rows"] = found["ragged"](x=[np.ones((2, 4), np.float32)])["y"]
+    found["ranks"] = ad.compile(model([node("y = Relu(x)")], ["x f"], ["y"]))
+    found["batcher"] = Batcher({"m": compiled})
+    found["language"] = ad.language_model(write_folder(Path("tiny")), threads=1)
+    found["decoder"] = found["language"].decoder
+    found["text"] = found["language"].generate("the quick", max_tokens=2)
     return found
 
 

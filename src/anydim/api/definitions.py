@@ -106,6 +106,7 @@ def define(
         LanguageError: The text is invalid; the error gives line and column.
         OptionError: There is no text, or the file cannot be read.
     """
+    file = text_of("file", file)
     if text is None and file == UNNAMED:
         raise OptionError("define takes a text", "give one, or a file: ad.define(file='k.tc')")
     if text is None:
@@ -119,7 +120,7 @@ def define(
     given = options if isinstance(options, Options) else Options(schedules=options)
     cores = known_threads(given.threads if threads == AUTO else threads)
     numbers = known_sizes(fixed)
-    found = parse_users(text, text_of("file", file))
+    found = parse_users(text, file)
     by_name = given_options(options_of(text), found) | given_options(given.schedules, found)
     precision = given.precision if precision is None else precision
     if precision is not None:

@@ -19,7 +19,14 @@ from anydim.base.collector import collector_paused
 from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.keywords import public
 from anydim.base.text import matches, quote_list, suggestion
-from anydim.base.user_values import by_names, function_of, path_of, text_of, whole_within
+from anydim.base.user_values import (
+    by_names,
+    function_of,
+    path_of,
+    seconds_of,
+    text_of,
+    whole_within,
+)
 from anydim.compiler.variants.compiled_variants import Fitted
 from anydim.runtime.executable import AbsentProgram, Executable
 from anydim.runtime.lists import Lists
@@ -358,6 +365,7 @@ class Model(Fitted, CallableProgram):
         whole_within("samples", samples, 1, LARGEST, "give how many calls to make")
         whole_within("seed", seed, 0, LARGEST, "give a number, 0 or more")
         function_of("progress", progress)
+        seconds = seconds_of("seconds", seconds)
         ranges = {**self.index_ranges, **known_ranges(by_names("integers", integers))}
         origin = None if self._lists else self._origin()  # oracles represent lists as sequences
         exact = self._compiled.reference

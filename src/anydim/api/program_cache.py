@@ -37,6 +37,7 @@ from anydim.base.collector import collector_paused
 from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError, UserError
 from anydim.base.read_files import FileRead, FileState, boot, reads_noted, was_read
+from anydim.base.user_values import text_of
 from anydim.compiler.variants.records import tuned_state
 from anydim.deploy.load import LoadedModel, load, load_kept
 from anydim.runtime.cpu import this_level
@@ -70,7 +71,8 @@ def entry(request: Request) -> Entry | None:
     if not given.may_be_kept or request.known.formed:
         return None
     usual = settings.USUAL_TARGET
-    if given.target not in (None, usual) or settings.target != usual:
+    target = usual if given.target is None else text_of("target", given.target)
+    if target != usual or settings.target != usual:
         return None
     data = _in_memory(request.source) if path is None else None
     if path is None and data is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from operator import index
+from threading import TIMEOUT_MAX
 from typing import Any
 
 from anydim.base.errors import InputError, OptionError
@@ -36,6 +37,29 @@ def whole_within(name: str, value: Any, least: int, most: int, hint: str) -> int
     if not least <= number <= most:
         raise OptionError(f"{name} is {short_repr(number)}", hint)
     return number
+
+
+def number_within(name: str, value: Any, least: float, most: float, hint: str) -> float:
+    """Validate a real number from `least` to `most`; raises OptionError with the hint."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not least <= value <= most:
+        raise OptionError(f"{name} is {short_repr(value)}", hint)
+    return float(value)
+
+
+def seconds_of(name: str, value: Any) -> float | None:
+    """Validate seconds to wait at most, 0 or more; None is no limit."""
+    if value is None:
+        return None
+    return number_within(name, value, 0, TIMEOUT_MAX, "give seconds, or None for no limit")
+
+
+def items_of(name: str, value: Any, hint: str) -> list[Any]:
+    """Validate something to iterate over; raises InputError with the hint."""
+    try:
+        return list(value)
+    except Exception:  # any error of the object
+        raise InputError(f"{name} are {short_repr(value)}", hint) from None
 
 
 def text_of(name: str, value: Any, hint: str = "") -> str:

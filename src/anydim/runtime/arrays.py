@@ -121,7 +121,7 @@ def _foreign(value: Any, spec: TensorSpec, dtype: numpy.dtype, name: str) -> num
         if isinstance(value, _NUMBERS) and not isinstance(value, numpy.generic):
             return array_of_numbers(value, dtype)
         return numpy.asarray(value)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # any error of the object
         raise InputError(
             f"{_where(spec, name)}: {type(value).__name__} is not an array: {error}",
             f"expected {spec}",
@@ -132,7 +132,7 @@ def as_array(value: Any, where: str) -> numpy.ndarray:
     """As `numpy.asarray`; raises InputError, prefixed by `where`, for lists of unequal lengths."""
     try:
         return numpy.asarray(value)
-    except (TypeError, ValueError) as error:
+    except Exception as error:  # any error of the object
         raise InputError(
             f"{where}: {type(value).__name__} is not an array: {error}",
             "give an array, or lists of equal lengths",

@@ -24,7 +24,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from anydim.base.errors import BusyError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
-from anydim.base.user_values import short_repr
+from anydim.base.user_values import seconds_of, short_repr
 
 CALLS = 32
 SMALL = 256 << 10  # bytes
@@ -173,9 +173,7 @@ class Callers:
             raise OptionError(f"arenas is {short_repr(arenas)}", hint)
         if wait is None:
             return
-        number = isinstance(wait, (int, float)) and not isinstance(wait, bool)
-        if not number or not 0 <= wait <= threading.TIMEOUT_MAX:
-            raise OptionError(f"wait is {short_repr(wait)}", "give seconds, or None for no limit")
+        seconds_of("wait", wait)
         if arenas is None:
             hint = "limit the number of arenas: arenas=8"
             raise OptionError("wait has no effect without a limit of arenas", hint)

@@ -14,6 +14,7 @@ from anydim.base.errors import DimError, InputError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.keywords import public
 from anydim.base.text import axes_text, count_of, quote_list
+from anydim.base.user_values import items_of, short_repr
 from anydim.runtime.arrays import as_array, missing_input
 from anydim.runtime.lists import RaggedPort, RowTable
 from anydim.runtime.signature import TensorSpec
@@ -71,7 +72,8 @@ class Ragged:
         Raises:
             InputError: The rows differ in more than the size of axis 0, or there are none.
         """
-        held = [as_array(row, f"row {number}") for number, row in enumerate(rows)]
+        given = items_of("rows", rows, "give a list of arrays")
+        held = [as_array(row, f"row {number}") for number, row in enumerate(given)]
         if not held:
             raise InputError("a ragged batch of no rows has no element type",
                              "give ad.Ragged(values, offsets) for it")  # fmt: skip
@@ -102,7 +104,13 @@ class Ragged:
 
         Args:
             fill: The value of the padding.
+
+        Raises:
+            InputError: `fill` is no number.
         """
+        value = as_array(fill, "fill")
+        if value.ndim or value.dtype.kind not in "biufc":
+            raise InputError(f"fill is {short_repr(fill)}", "give a number")
         rows = list(self)
         rank = self.values.ndim if self.shapes is None else len(rows[0].shape) if rows else 1
         sizes = [max((row.shape[axis] for row in rows), default=0) for axis in range(rank)]
@@ -346,11 +354,11 @@ class Packing:
         try:
             columns = {name: [index(size) for size in given[name]] for name in names}
             fits = len(given) == len(names) and len({len(each) for each in columns.values()}) == 1
-        except (KeyError, TypeError):
+        except Exception:  # any error of the object
             fits = False
         if not fits:
             raise InputError(
-                f"{self.model}: lengths are {lengths!r}",
+                f"{self.model}: lengths are {short_repr(lengths)}",
                 f"give the size of each row: a list for {quote_list(names)}",
             )
         for name, column in columns.items():

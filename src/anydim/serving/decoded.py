@@ -91,7 +91,7 @@ class Decoded:
     """A sequence that is decoded: its prompt, its row, and where its tokens go."""
 
     __slots__ = (
-        "choose", "deadline", "drafts", "floor", "given", "is_gone", "longest", "made", "number",
+        "choose", "deadline", "drafts", "floor", "given", "has_begun", "is_gone", "longest", "made", "number",
         "planned", "pool", "priority", "prompt", "row", "send", "sent", "start", "stop",
     )  # fmt: skip
 
@@ -110,7 +110,7 @@ class Decoded:
         self.given = 0  # tokens of the prompt that steps had
         self.made: list[int] = []  # tokens that were chosen
         self.sent = perf_counter()  # its last token; before it, when it came
-        self.is_gone = False
+        self.has_begun = self.is_gone = False
         self.number = next(_NUMBERS)
 
     @property

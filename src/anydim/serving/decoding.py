@@ -32,7 +32,13 @@ from anydim.base.errors import (
     UserError,
 )
 from anydim.base.text import count_of, quote_list
-from anydim.base.user_values import short_repr, whole_within
+from anydim.base.user_values import (
+    function_of,
+    items_of,
+    seconds_of,
+    short_repr,
+    whole_within,
+)
 from anydim.runtime.arrays import as_array
 from anydim.serving.decoded import HIDDEN, PICKS, POOLINGS, STATES, Decoded, Pool, Rows
 from anydim.serving.drafts import Drafts
@@ -134,8 +140,13 @@ class Decoding:
         if prompt.ndim != 1 or not prompt.size or prompt.dtype.kind not in "iu":
             raise InputError(f"a prompt is {prompt.dtype}{list(prompt.shape)}",
                              "give tokens: integers [n], at least one")  # fmt: skip
-        end = None if deadline is None else perf_counter() + deadline
-        return Decoded(prompt, most, frozenset(stop), choose, send, end, priority, drafts)
+        whole_within("priority", priority, -LARGEST, LARGEST, "give an integer")
+        function_of("choose", choose)
+        seconds = seconds_of("deadline", deadline)
+        end = None if seconds is None else perf_counter() + seconds
+        given = items_of("stop tokens", stop, "give integers")
+        ends = frozenset(whole_within("a stop token", t, 0, LARGEST, "integers") for t in given)
+        return Decoded(prompt, most, ends, choose, send, end, priority, drafts)
 
     def _queue_up(self, made: Decoded) -> Decoded:
         """Let a sequence wait, unless it can never fit."""
@@ -272,7 +283,8 @@ class Decoding:
             sequence.row, sequence.given = kept.row, len(kept.tokens)
             self._counts["reused_tokens"] += sequence.given
         self._active.append(sequence)
-        self._counts["sequences"] += not sequence.made
+        self._counts["sequences"] += not sequence.has_begun
+        sequence.has_begun = True
         sequence.deadline = None
 
     def _begin_row(self, sequence: Decoded) -> bool:

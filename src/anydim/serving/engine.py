@@ -29,12 +29,14 @@ from anydim.base.errors import (
     UserError,
 )
 from anydim.base.text import count_of, quote_list, suggestion
+from anydim.base.user_values import seconds_of, text_of, whole_within
 from anydim.runtime.program.batches.item import Form
 from anydim.serving.budget import Budget
 from anydim.serving.grouping import bytes_needed, count_fitting, take_worthwhile
 from anydim.serving.lanes import Group, Lane, Served
 from anydim.serving.order import Steps, step_of
 from anydim.serving.requests import CANCELLED, DONE, RUNNING, WAITING, Lines, Request, Sink
+from anydim.sizes import LARGEST
 
 STRETCH = 10.0  # times its predicted time, a request may wait before others pass it
 NICE = 5  # of the thread for long requests: a quarter of a core that others fill
@@ -98,7 +100,7 @@ class Engine:
             if len(known) == 1:
                 return next(iter(known.values()))
             raise OptionError("which model?", f"name one: {quote_list(known) or 'there is none'}")
-        found = known.get(name)
+        found = known.get(text_of("the name of a model", name))
         if found is None:
             hint = suggestion(name, known) or f"models: {quote_list(known) or 'none'}"
             raise OptionError(f"there is no model '{name}'", hint)
@@ -115,6 +117,8 @@ class Engine:
         if os.getpid() != self._process:
             self._begin()
         served = self._find_model(model)
+        whole_within("priority", priority, -LARGEST, LARGEST, "give an integer")
+        deadline = seconds_of("deadline", deadline)
         form = served.form
         try:
             item = form.read(given, outputs)

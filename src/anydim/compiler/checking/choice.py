@@ -44,9 +44,10 @@ def oracles_for(
         "onnxruntime": lambda: onnxruntime(_file(origin, "onnxruntime")),
         "evaluator": lambda: _evaluator(origin, reference_of, dtypes),
     }
-    if against is not None and against not in kinds:
+    named = isinstance(against, str) and against in kinds
+    if against is not None and not named:
         origin = _given(against)
-    chosen = [against] if against in kinds else list(KNOWN)
+    chosen = [against] if named else list(KNOWN)
     found: dict[str, Oracle] = {}
     refused: dict[str, str] = {}
     for name in chosen:

@@ -5,8 +5,8 @@ Modules that compile variants are imported only if a model has some.
 
 from __future__ import annotations
 
-import math
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 from anydim.base.errors import OptionError
 from anydim.base.keywords import public
 from anydim.base.text import suggestion
-from anydim.base.user_values import flag_of, function_of, path_of, short_repr, text_of
+from anydim.base.user_values import (
+    flag_of,
+    function_of,
+    number_within,
+    path_of,
+    short_repr,
+    text_of,
+)
 from anydim.compiler.variants.strategies import GENERIC, Adaptive, Strategy, strategy_of
 from anydim.runtime.program.callable_program import CallableProgram
 from anydim.sizes import given_sizes
@@ -261,8 +268,8 @@ class Fitted(CallableProgram):
         Raises:
             OptionError: The file cannot be read, or has no sizes of this model.
         """
-        rows, end = self._read_recorded(path), time.monotonic() + _seconds(seconds)
-        most, tell = _seconds(mebibytes, "mebibytes") * (1 << 20), progress or _quiet
+        rows, end = self._read_recorded(path), time.monotonic() + _amount(seconds)
+        most, tell = _amount(mebibytes, "mebibytes") * (1 << 20), progress or _quiet
         function_of("progress", progress)
         self._make_room(PREPARED)
         made: Any = import_module("anydim.compiler.variants.tuning")
@@ -317,7 +324,7 @@ class Fitted(CallableProgram):
         Raises:
             OptionError: The file cannot be read, or has no sizes of this model.
         """
-        end = time.monotonic() + _seconds(seconds)
+        end = time.monotonic() + _amount(seconds)
         self._read_recorded(path)  # fail early
         function_of("progress", progress)
         self._make_room(TUNED)
@@ -379,11 +386,8 @@ class Fitted(CallableProgram):
         return tuple(source.dim for source in solve(self.executable.signature, frozenset()))
 
 
-def _seconds(given: Any, name: str = "seconds") -> float:
-    number = isinstance(given, (int, float)) and not isinstance(given, bool)
-    if not number or not 0 <= given < math.inf:
-        raise OptionError(f"{name} is {short_repr(given)}", f"give {name}, 0 or more")
-    return float(given)
+def _amount(given: Any, name: str = "seconds") -> float:
+    return number_within(name, given, 0, sys.float_info.max, f"give {name}, 0 or more")
 
 
 def _mapping(given: Any) -> Mapping[str, Any]:

@@ -67,7 +67,7 @@ class Serving:
         self._waiting: dict[tuple[int, Key], Future[Reply]] = {}
         self._ordered: dict[tuple[int, Key], Future[Reply]] = {}
         self._calls = _FIRST_POLL  # until the next poll
-        self._resting = False
+        self._resting = self._is_closed = False
         self._callback = MISSED(self._compile_missing)
         self._failed: dict[int, BaseException] = {}  # by thread
         self._team: Team | None = None
@@ -93,6 +93,7 @@ class Serving:
 
     def close(self) -> None:
         """Use only generic kernels from now on; cancels orders that have not started."""
+        self._is_closed = True
         for ordered in list(self._ordered.values()):
             ordered.cancel()
         self._executable.served = None
@@ -386,6 +387,8 @@ class Serving:
 
         self._ordered[key] = ordered
         ordered.add_done_callback(take)
+        if self._is_closed:  # meanwhile
+            ordered.cancel()
         return done
 
     def _stored_verdict(

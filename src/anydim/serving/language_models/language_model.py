@@ -20,7 +20,7 @@ from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import InputError, OptionError
 from anydim.base.keywords import public
 from anydim.base.text import count_of
-from anydim.base.user_values import short_repr, whole_within
+from anydim.base.user_values import items_of, short_repr, whole_within
 from anydim.serving.decoded import unit
 from anydim.serving.decoder import Decoder
 from anydim.serving.drafts import Drafts, ModelDrafts, PromptDrafts
@@ -148,7 +148,9 @@ class LanguageModel:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
-        return str(self._opened.require_tokenizer().decode([int(token) for token in tokens]))
+        given = items_of("tokens", tokens, "give a list of integers")
+        known = token_array(given, self.spec.vocabulary).tolist() if given else []
+        return str(self._opened.require_tokenizer().decode(known))
 
     # ---- generation ------------------------------------------------------------------------------
 
@@ -288,13 +290,15 @@ class LanguageModel:
 
         Raises:
             OptionError: A length is not within the context.
+            InputError: `lengths` is no list.
         """
-        for length in lengths:
+        given = items_of("lengths", lengths, "give a list of integers")
+        for length in given:
             whole_within("a length", length, 1, self.spec.context, "within the context")
-        before = [length - 1 for length in lengths]
+        before = [length - 1 for length in given]
         return {
             "weights": int(self.model.model.executable.constant_bytes),
-            "caches": int(self.model.cache_bytes(list(lengths))),
+            "caches": int(self.model.cache_bytes(given)),
             "step": int(self.model.step_bytes(before, [1] * len(before))),
         }
 

@@ -141,11 +141,11 @@ def token_array(given: Any, vocabulary: int) -> numpy.ndarray:
     except Exception:  # an arbitrary object may raise anything
         tokens = numpy.array(None)
     if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
-        raise InputError(f"a prompt is {short_repr(given)}",
+        raise InputError(f"tokens are {short_repr(given)}",
                          "give a text or a list of tokens, at least one")  # fmt: skip
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= vocabulary:
-        raise InputError(f"the prompt has the token {low if low < 0 else high}",
+        raise InputError(f"there is no token {low if low < 0 else high}",
                          f"tokens are 0 to {vocabulary - 1}")  # fmt: skip
     return tokens.astype(numpy.int64)
 
