@@ -91,8 +91,8 @@ class Decoded:
     """A sequence that is decoded: its prompt, its row, and where its tokens go."""
 
     __slots__ = (
-        "choose", "deadline", "drafts", "floor", "given", "has_begun", "is_gone", "longest", "made", "number",
-        "planned", "pool", "priority", "prompt", "row", "send", "sent", "start", "stop",
+        "choose", "deadline", "drafts", "floor", "given", "has_begun", "is_gone", "longest", "made",
+        "number", "planned", "pool", "priority", "prompt", "row", "send", "sent", "start", "stop",
     )  # fmt: skip
 
     def __init__(

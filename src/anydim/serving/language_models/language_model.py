@@ -149,8 +149,8 @@ class LanguageModel:
     def decode(self, tokens: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
         given = items_of("tokens", tokens, "give a list of integers")
-        known = token_array(given, self.spec.vocabulary).tolist() if given else []
-        return str(self._opened.require_tokenizer().decode(known))
+        known = token_array(given, self.spec.vocabulary, "tokens are") if given else given
+        return str(self._opened.require_tokenizer().decode(list(known)))
 
     # ---- generation ------------------------------------------------------------------------------
 

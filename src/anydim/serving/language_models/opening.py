@@ -134,14 +134,14 @@ class _Files:
     pooling: str = LAST
 
 
-def token_array(given: Any, vocabulary: int) -> numpy.ndarray:
+def token_array(given: Any, vocabulary: int, what: str = "a prompt is") -> numpy.ndarray:
     """Tokens as an array, int64 [n]; raises InputError for something else."""
     try:
         tokens = numpy.asarray(given)
     except Exception:  # an arbitrary object may raise anything
         tokens = numpy.array(None)
     if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
-        raise InputError(f"tokens are {short_repr(given)}",
+        raise InputError(f"{what} {short_repr(given)}",
                          "give a text or a list of tokens, at least one")  # fmt: skip
     low, high = int(tokens.min()), int(tokens.max())
     if low < 0 or high >= vocabulary:
