@@ -340,12 +340,12 @@ class Translator(nn.Module):
         self.encoder = nn.ModuleList(Block(32, 4) for _ in range(2))
         self.decoder = nn.ModuleList(Crossing(32, 4) for _ in range(2))
 
-    def embedded(self, ids: torch.Tensor) -> torch.Tensor:
+    def text_tokens(self, ids: torch.Tensor) -> torch.Tensor:
         return self.words(ids) + self.places(torch.arange(ids.shape[1]))
 
     def forward(self, source: torch.Tensor, mask: torch.Tensor, target: torch.Tensor) -> Any:
         allowed = mask[:, None, None, :].bool()
-        x, y = self.embedded(source), self.embedded(target)
+        x, y = self.text_tokens(source), self.text_tokens(target)
         for block in self.encoder:
             x, _ = block(x, allowed)
         for crossing in self.decoder:

@@ -7,7 +7,7 @@ import os
 from anydim.base.errors import MissingError
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-_COMPILER = os.path.join(_PACKAGE, "compiler.py")  # which anydim-runtime lacks
+_COMPILER = os.path.join(_PACKAGE, "compiler", "pipeline.py")  # which anydim-runtime lacks
 
 
 def install(extra: str) -> str:

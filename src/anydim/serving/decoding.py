@@ -89,7 +89,7 @@ class Decoding:
         if drafts is not None:
             if PICKS not in self._model.optional_inputs:
                 raise OptionError("the decoder gives the logits of no draft", "leave drafts out")
-        made = self._decoded(tokens, most, stop, choose, send, priority, deadline, drafts)
+        made = self._sequence_of(tokens, most, stop, choose, send, priority, deadline, drafts)
         if drafts is not None:
             drafts.read(made.prompt.tolist())
         return self._queue_up(made)
@@ -126,13 +126,13 @@ class Decoding:
                 else:
                     found.set_result(result)
 
-        made = self._decoded(tokens, 0, (), largest, send, priority, deadline, None)
+        made = self._sequence_of(tokens, 0, (), largest, send, priority, deadline, None)
         made.pool = Pool(pooling)
         self._queue_up(made)
         found.add_done_callback(lambda _: self._forget(made) if found.cancelled() else None)
         return found
 
-    def _decoded(
+    def _sequence_of(
         self, tokens: Any, most: int, stop: Collection[int], choose: Choose,
         send: Callable[[Any], None], priority: int, deadline: float | None, drafts: Drafts | None,
     ) -> Decoded:  # fmt: skip

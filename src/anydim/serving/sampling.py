@@ -10,6 +10,7 @@ import numpy
 
 from anydim.base.errors import OptionError
 from anydim.base.user_values import short_repr, whole_within
+from anydim.serving.constraints import AnswerForm
 from anydim.sizes import LARGEST
 
 Choose = Callable[[numpy.ndarray], int]
@@ -26,6 +27,7 @@ def sampled(
     min_p: float = 0.0, repetition_penalty: float = 1.0,
     logit_bias: Mapping[int, float] | None = None, prompt: Iterable[int] = (),
     presence_penalty: float = 0.0, frequency_penalty: float = 0.0,
+    form: AnswerForm | None = None,
 ) -> Choose:  # fmt: skip
     """A function that draws a token with the probabilities of its logits, for one sequence.
 
@@ -44,6 +46,7 @@ def sampled(
         prompt: Tokens that were there before, for `repetition_penalty`.
         presence_penalty: Subtrahend of logits of tokens that were chosen before.
         frequency_penalty: The same, for each time.
+        form: The form of the answer: other tokens have no probability.
 
     Raises:
         OptionError: An argument is out of its range.
@@ -70,12 +73,16 @@ def sampled(
     change = _LogitChange(repetition_penalty, _biases(logit_bias), presence_penalty,
                           frequency_penalty, prompt)  # fmt: skip
     draw = largest if temperature == 0 else _drawing(temperature, top_p, top_k, min_p, seed)
-    if not change.is_any:
+    constraint = None if form is None else form.begin()
+    if not change.is_any and constraint is None:
         return draw
 
     def choose(logits: numpy.ndarray) -> int:
-        token = draw(change(logits))
+        changed = change(logits)
+        token = draw(changed if constraint is None else constraint.allow(changed))
         change.note(token)
+        if constraint is not None:
+            constraint.note(token)
         return token
 
     return choose

@@ -21,6 +21,7 @@ from anydim.base.errors import InputError, OptionError
 from anydim.base.keywords import public
 from anydim.base.text import count_of
 from anydim.base.user_values import items_of, short_repr, whole_within
+from anydim.serving.constraints import AnswerForm
 from anydim.serving.decoded import unit
 from anydim.serving.decoder import Decoder
 from anydim.serving.drafts import Drafts, ModelDrafts, PromptDrafts
@@ -161,6 +162,8 @@ class LanguageModel:
         logit_bias: Mapping[int, float] | None = None, seed: int | None = None,
         stop: str | Sequence[str] = (), priority: int = 0, deadline: float | None = None,
         speculate: int = 0, draft: LanguageModel | None = None,
+        json_schema: Mapping[str, Any] | bool | None = None, regex: str | None = None,
+        grammar: str | None = None,
     ) -> TextStream:  # fmt: skip
         """Continue a prompt.
 
@@ -181,6 +184,10 @@ class LanguageModel:
             speculate: Most tokens of a draft that a step checks: what followed the last tokens
                 where they occurred before. The answer has the same tokens. 0: no drafts.
             draft: A smaller model with the same tokens that writes the drafts instead.
+            json_schema: The answer is JSON of this schema; True: any JSON. Forms need the extra
+                `guide`, and a model whose answers end with a token.
+            regex: The answer matches this regular expression as a whole.
+            grammar: The answer is of this grammar, in Lark's notation, whose first rule is `start`.
 
         Returns:
             An iterator over pieces of text, with `tokens`, `reason` and `read()`.
@@ -195,6 +202,7 @@ class LanguageModel:
         choose = sampled(
             temperature, top_p, seed, top_k=top_k, min_p=min_p, logit_bias=logit_bias,
             repetition_penalty=repetition_penalty, prompt=tokens.tolist(),
+            form=self._form(json_schema, regex, grammar),
         )  # fmt: skip
         return self._stream(
             tokens, most, choose, _stop_texts(stop), priority, deadline,
@@ -247,7 +255,7 @@ class LanguageModel:
             whole_within("dimensions", dimensions, 1, width, "give elements of an embedding")
         if isinstance(texts, str) or not isinstance(texts, Iterable):
             raise InputError(f"texts is {short_repr(texts)}", "give a list of texts")
-        prompts = [self._opened.embedded(text) for text in texts]
+        prompts = [self._opened.text_tokens(text) for text in texts]
         vectors = numpy.empty((len(prompts), dimensions or width), numpy.float32)
         waiting: deque[Any] = deque()
         for number in range(-_EMBEDDED, len(prompts)):
@@ -267,6 +275,15 @@ class LanguageModel:
             tokens, most, own, choose=choose, priority=priority, deadline=deadline, drafts=drafts
         )
         return TextStream(source, Pieces(self._opened.require_tokenizer(), stop), own, most)
+
+    def _form(self, json_schema: Any, regex: Any, grammar: Any) -> AnswerForm | None:
+        given = {"json": json_schema, "regex": regex, "grammar": grammar}
+        named = {name: value for name, value in given.items() if value is not None}
+        if len(named) > 1:
+            raise OptionError(f"{len(named)} forms of an answer are given",
+                              "give json_schema, regex or grammar")  # fmt: skip
+        forms = [getattr(self._opened.forms, name)(value) for name, value in named.items()]
+        return forms[0] if forms else None
 
     def _tokens_of(self, prompt: Any) -> numpy.ndarray:
         given = self.encode(prompt) if isinstance(prompt, str) else prompt

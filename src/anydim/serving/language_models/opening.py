@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy
 from anydim.base.errors import InputError, ModelError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.user_values import check_text, short_repr, whole_within
+from anydim.serving.constraints import FormReader
 from anydim.serving.decoded import POOLINGS
 from anydim.serving.language_models.chat_template import ChatTemplate, check_messages
 from anydim.serving.language_models.decoder_spec import DecoderSpec
@@ -76,13 +78,18 @@ class OpenedModel:
                              "give tokenizer=, or prompts of tokens")  # fmt: skip
         return self.tokenizer
 
+    @cached_property
+    def forms(self) -> FormReader:
+        """Forms of answers in the tokens of the model. Raises ModelError without a tokenizer."""
+        return FormReader(self.require_tokenizer(), self.spec.vocabulary, self.stop)
+
     def encode(self, text: str) -> list[int]:
         """The tokens of a text, behind those that begin texts. Raises InputError for no text."""
         ids = self._ids(text, special=True)
         begin = list(self.begin)
         return ids if ids[: len(begin)] == begin else begin + ids
 
-    def embedded(self, given: Any) -> numpy.ndarray:
+    def text_tokens(self, given: Any) -> numpy.ndarray:
         """The tokens of a text or a list of tokens whose embedding is wanted.
 
         Raises InputError for something else, unknown tokens, or more than the context.

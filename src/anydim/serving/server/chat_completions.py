@@ -10,6 +10,7 @@ from typing import Any
 
 from anydim.base.errors import InputError
 from anydim.serving.log_shares import LogShare
+from anydim.serving.server.answer_forms import form_of_answers, form_of_calls
 from anydim.serving.server.decoders import find
 from anydim.serving.server.embeddings import Tokenizers
 from anydim.serving.server.generation import MOST_TOKENS, MOST_TOP, generation_of, whole
@@ -34,14 +35,18 @@ class ChatCompletion(Sequences):
             raise InputError(f"'{served.name}' is an ONNX file without a chat template",
                              "send a prompt to /v1/completions")  # fmt: skip
         refuse_others(head, _FIXED)
-        _check_form(head.get("response_format"))
         generation = replace(generation_of(_with_max_tokens(head)), top=_top(head))
-        tools = _tools(head)
+        tools, must_call = _tools(head)
         prompt = served.opened.chat_tokens(_messages(head.get("messages")), tools)
-        super().__init__(served, generation, tokenizers.of(served), [prompt], head)
         template = served.opened.template
         form = tool_format(template.text) if tools and template is not None else None
-        self._readers = [ToolReader(form) for _ in self._pieces]
+        answers = form_of_answers(served.opened, head)
+        if must_call:
+            answers = form_of_calls(served.opened, tools or (), form, answers)
+        super().__init__(
+            served, replace(generation, form=answers), tokenizers.of(served), [prompt], head
+        )
+        self._readers = [ToolReader(form, head.get("stream") is True) for _ in self._pieces]
         self._calls = [0] * len(self._pieces)  # that streams have had
 
     # ---- answers ---------------------------------------------------------------------------------
@@ -62,16 +67,17 @@ class ChatCompletion(Sequences):
         return [self._part(number, delta) for number in range(len(self._pieces))]
 
     def chunks(self, event: Event) -> list[dict[str, Any]]:
-        """What a token adds: text, and calls once they are complete."""
+        """What a token adds: text, and parts of calls."""
         number, made = event.number, []
         text, calls = self._readers[number].read(event.text, event.reason is not None)
         shares = self._log_shares(event.shares)
         if text or (shares and shares["content"]):
             made.append(self._part(number, {"content": text}, shares))
         for call in calls:
-            delta = {"tool_calls": [{"index": self._calls[number], **_call(call)}]}
+            self._calls[number] += bool(call.name)
+            own = _call(call) if call.name else {"function": {"arguments": call.arguments}}
+            delta = {"tool_calls": [{"index": self._calls[number] - 1, **own}]}
             made.append(self._part(number, delta))
-            self._calls[number] += 1
         if event.reason is not None:
             reason = self._reason(event, self._calls[number] > 0)
             made.append(self._part(number, {}, reason=reason))
@@ -128,15 +134,9 @@ def _top(head: Mapping[str, Any]) -> int | None:
     return (top or 0) if wants else None
 
 
-def _check_form(given: Any) -> None:
-    kind = given.get("type") if isinstance(given, dict) else given
-    if kind not in (None, "text"):
-        raise InputError(f"'response_format' is {short_json(kind)}, and only text is generated",
-                         "leave it out, and describe the form in a message")  # fmt: skip
-
-
-def _tools(head: Mapping[str, Any]) -> list[Any] | None:
-    """Descriptions of functions for the template; None where there are none, or none is wanted."""
+def _tools(head: Mapping[str, Any]) -> tuple[list[Any] | None, bool]:
+    """Descriptions of functions for the template, None where there are none, or none is wanted; and
+    whether the answer must be a call."""
     tools, choice = head.get("tools"), head.get("tool_choice")
     if tools is not None and not isinstance(tools, list):
         raise InputError(f"'tools' is {short_json(tools)}, expected a list")
@@ -146,10 +146,17 @@ def _tools(head: Mapping[str, Any]) -> list[Any] | None:
         if not isinstance(name, str) or tool.get("type") != "function":
             raise InputError(f"tool {number} is no function",
                              'give {"type": "function", "function": {"name": ...}}')  # fmt: skip
-    if choice not in (None, "auto", "none"):
-        raise InputError(f"'tool_choice' is {short_json(choice)}, which cannot be ensured",
-                         "auto or none")  # fmt: skip
-    return tools if tools and choice != "none" else None
+    if choice in (None, "auto", "none"):
+        return (tools if tools and choice != "none" else None), False
+    if choice == "required" and tools:
+        return tools, True
+    function = choice.get("function") if isinstance(choice, dict) else None
+    name = function.get("name") if isinstance(function, dict) else None
+    named = [tool for tool in tools or () if tool["function"]["name"] == name]
+    if not named:
+        raise InputError(f"'tool_choice' is {short_json(choice)}, and 'tools' has no such function",
+                         "auto, none, required, or a function of 'tools'")  # fmt: skip
+    return named, True
 
 
 def _messages(given: Any) -> list[dict[str, Any]]:

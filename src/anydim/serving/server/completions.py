@@ -11,6 +11,7 @@ from typing import Any
 
 from anydim.base.errors import InputError, UserError
 from anydim.serving.log_shares import LogShare
+from anydim.serving.server.answer_forms import FIELDS, form_of_answers
 from anydim.serving.server.answers import answer, json_answer
 from anydim.serving.server.asgi import Gone, Receive, Scope, Send
 from anydim.serving.server.decoders import DEFAULT_TOKENS, find
@@ -50,7 +51,8 @@ class Completions:
             if is_stream not in (True, False, None):
                 raise InputError(f"'stream' is {str(is_stream)[:40]}, expected true or false")
             begin = partial(self._make, self._state, self._tokenizers, head)
-            made = await run_aside(len(text) > LONG_TEXT, begin)
+            is_slow = len(text) > LONG_TEXT or any(head.get(name) for name in FIELDS)
+            made = await run_aside(is_slow, begin)
             events = made.events(scope, receive)
             if is_stream:
                 await self._stream(send, made, events)
@@ -110,6 +112,7 @@ class TextCompletion(Sequences):
         tokenizer = tokenizers.of(served) if needs else None
         if is_text:
             prompts = tokenizers.encode(served, prompts)
+        generation = replace(generation, form=form_of_answers(served.opened, head))
         super().__init__(served, generation, tokenizer, prompts, head)
         self._lengths = [0] * len(self._pieces)  # characters of texts so far
 

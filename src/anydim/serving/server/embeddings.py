@@ -173,7 +173,7 @@ class Embeddings:
         assert opened is not None  # `_model` refuses others
         dimensions = _dimensions(head, served.name, opened.spec.width)
         texts = _texts(head.get("input"))
-        rows = await run_aside(True, lambda: [opened.embedded(text) for text in texts])
+        rows = await run_aside(True, lambda: [opened.text_tokens(text) for text in texts])
         vectors, is_gone = list[numpy.ndarray](), asyncio.Event()
         forget = watch_disconnect(scope, receive, is_gone.set)
         gone: asyncio.Future[Any] = asyncio.ensure_future(is_gone.wait())

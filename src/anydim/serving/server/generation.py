@@ -9,6 +9,7 @@ import numpy
 
 from anydim.base.errors import InputError, OptionError
 from anydim.base.records import dataclass
+from anydim.serving.constraints import AnswerForm
 from anydim.serving.log_shares import LogShare, log_share
 from anydim.serving.sampling import Choose, sampled
 from anydim.serving.server.decoders import ServedDecoder
@@ -36,7 +37,8 @@ class Generation:
         top: Log-probabilities of this number of likeliest tokens, and of the chosen one; None: of
             none.
         count: Answers to each prompt.
-        sampler: Makes the function that chooses tokens, of a seed and a prompt.
+        sampler: Makes the function that chooses tokens, of a seed, a prompt and a form.
+        form: The form of answers.
     """
 
     most: int | None
@@ -46,7 +48,8 @@ class Generation:
     top: int | None
     count: int
     seed: int | None
-    sampler: Callable[[int | None, Sequence[int]], Choose]
+    sampler: Callable[[int | None, Sequence[int], AnswerForm | None], Choose]
+    form: AnswerForm | None = None
 
     def run(
         self, served: ServedDecoder, prompt: numpy.ndarray, number: int = 0,
@@ -55,7 +58,7 @@ class Generation:
         """The tokens of answer `number` to a prompt, as they are chosen; the log-probabilities of
         each are in `shares` before it."""
         seed = None if self.seed is None else (self.seed + number) % _SEEDS
-        choose = self.sampler(seed, prompt.tolist())
+        choose = self.sampler(seed, prompt.tolist(), self.form)
         return served.decoder.generate(
             prompt, served.most_new(prompt, self.most), self.stop | served.stop,
             choose=choose if shares is None else _recording(choose, shares, self.top or 0),
@@ -97,11 +100,11 @@ def generation_of(given: Mapping[str, Any], most: int | None = None) -> Generati
     options["logit_bias"] = _biases(given.get("logit_bias"))
     temperature, top_p = options.pop("temperature"), options.pop("top_p")
 
-    def sampler(seed: int | None, prompt: Sequence[int]) -> Choose:
-        return sampled(temperature, top_p, seed, prompt=prompt, **options)
+    def sampler(seed: int | None, prompt: Sequence[int], form: AnswerForm | None) -> Choose:
+        return sampled(temperature, top_p, seed, prompt=prompt, form=form, **options)
 
     try:
-        sampler(seed, ())
+        sampler(seed, (), None)
     except OptionError as error:
         raise InputError(error.problem, error.hint) from None
     return Generation(

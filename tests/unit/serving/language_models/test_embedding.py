@@ -166,7 +166,7 @@ def test_folders_of_models_without_a_head_have_other_names(
 def test_files_say_how_texts_end_and_are_pooled(tmp_path: Path, lm: LanguageModel) -> None:
     opened = open_model(write_gguf(tmp_path / "tiny.gguf"), None, None)
     assert opened.pooling == "last" and opened.end == ()
-    assert opened.embedded("0").tolist() == lm.encode("0")
+    assert opened.text_tokens("0").tolist() == lm.encode("0")
 
     def more(writer: gguf.GGUFWriter) -> None:
         writer.add_pooling_type(gguf.PoolingType.MEAN)
@@ -174,7 +174,7 @@ def test_files_say_how_texts_end_and_are_pooled(tmp_path: Path, lm: LanguageMode
 
     opened = open_model(write_gguf(tmp_path / "other.gguf", more=more), None, None)
     assert opened.pooling == "mean" and len(opened.end) == 1
-    assert opened.embedded("0").tolist() == [*lm.encode("0"), *opened.end]
+    assert opened.text_tokens("0").tolist() == [*lm.encode("0"), *opened.end]
     for text in ("{", "[]", '{"pooling_mode_mean_tokens": "yes"}'):
         folder = write_folder(tmp_path / "folder")
         (folder / "1_Pooling").mkdir(exist_ok=True)

@@ -24,7 +24,8 @@ openai = pytest.importorskip("openai")
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 CALL = '<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>'
 TEMPLATE = (
-    "{% if tools %}{% for t in tools %}<|system|><tool_call>{{ t | tojson }}<|end|>{% endfor %}"
+    "{% if tools %}{% for t in tools %}<|system|><tool_call>{{ t.function.name }}"
+    "{{ '' if t.function.parameters is mapping else t | tojson }}<|end|>{% endfor %}"
     "{% endif %}{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
@@ -249,7 +250,8 @@ def test_tool_calls_are_read(client: Any, lm: Any) -> None:
     assert json.loads(found.function.arguments) == {"city": "Paris"}
     parts = list(client.chat.completions.create(**given, stream=True))
     calls = [each for part in parts for each in part.choices[0].delta.tool_calls or ()]
-    assert [each.function.name for each in calls] == ["weather"]
+    assert [each.function.name for each in calls] == ["weather", None]
+    assert json.loads("".join(each.function.arguments for each in calls)) == {"city": "Paris"}
     assert parts[-1].choices[0].finish_reason == "tool_calls"
     (choice,) = client.chat.completions.create(**given, tool_choice="none").choices
     assert choice.message.content == CALL and choice.message.tool_calls is None
@@ -257,6 +259,73 @@ def test_tool_calls_are_read(client: Any, lm: Any) -> None:
                 {"role": "tool", "tool_call_id": found.id, "content": "sunny"}]  # fmt: skip
     assert client.chat.completions.create(
         model="tiny", messages=answered, tools=TOOLS, max_tokens=2).choices  # fmt: skip
+
+
+SCHEMA = {
+    "type": "object", "additionalProperties": False, "required": ["city", "days"],
+    "properties": {"city": {"enum": ["Paris", "Rome"]}, "days": {"type": "integer", "maximum": 9,
+                                                                 "minimum": 1}},
+}  # fmt: skip
+
+
+def test_answers_have_the_form_that_a_request_wants(client: Any, lm: Any) -> None:
+    pytest.importorskip("llguidance")
+    form = {"type": "json_schema", "json_schema": {"name": "trip", "schema": SCHEMA}}
+    given = {"model": "tiny", "messages": user("dog"), "max_tokens": 100, "temperature": 1.0}
+    expected = [lm.chat(user("dog"), 100, temperature=1.0, seed=5 + k, json_schema=SCHEMA).read()
+                for k in range(4)]  # fmt: skip
+    found = client.chat.completions.create(**given, response_format=form, seed=5, n=4)
+    assert [each.message.content for each in found.choices] == expected
+    assert all(json.loads(text)["city"] in ("Paris", "Rome") for text in expected)
+    parts = client.chat.completions.create(**given, response_format=form, seed=6, stream=True)
+    assert "".join(part.choices[0].delta.content or "" for part in parts) == expected[1]
+    found = client.chat.completions.create(**given, response_format={"type": "json_object"}, seed=5)
+    own = lm.chat(user("dog"), 100, temperature=1.0, seed=5, json_schema={"type": "object"}).read()
+    assert found.choices[0].message.content == own and own.startswith("{")
+    for form, own in (
+        ({"json": SCHEMA}, {"json_schema": SCHEMA}), ({"regex": "a{3}"}, {"regex": "a{3}"}),
+        ({"json": json.dumps(SCHEMA)}, {"json_schema": SCHEMA}),
+        ({"grammar": 'start: "z"'}, {"grammar": 'start: "z"'}),
+    ):  # fmt: skip
+        body = {"structured_outputs": form}
+        found = client.completions.create(
+            model="tiny", prompt="dog", max_tokens=100, extra_body=body
+        )
+        assert found.choices[0].text == lm.generate("dog", 100, **own).read()
+
+
+def test_calls_can_be_required(client: Any, lm: Any) -> None:
+    pytest.importorskip("llguidance")
+    schema = {"type": "object", "additionalProperties": False, "required": ["d"],
+              "properties": {"d": {"type": "integer", "minimum": 1, "maximum": 9}}}  # fmt: skip
+    spaces = {str(lm.tokenizer.token_to_id(each)): -1e3 for each in "ĠĊĉ"}
+    functions = [{"name": name, "parameters": schema} for name in ("fly", "trip")]
+    tools = [{"type": "function", "function": function} for function in functions]
+    now = {"name": "now", "parameters": {"type": "object", "additionalProperties": False}}
+    tools.append({"type": "function", "function": now})
+    given = {"model": "tiny", "messages": user("dog"), "tools": tools, "max_tokens": 70,
+             "temperature": 1.0, "logit_bias": spaces}  # fmt: skip
+    for number, choice in enumerate(
+        (
+            "required",
+            {"type": "function", "function": tools[1]["function"]},
+            {"type": "function", "function": {"name": "fly"}},
+        )
+    ):
+        given |= {"tool_choice": choice, "seed": 2 + number}
+        (found,) = client.chat.completions.create(**given).choices
+        assert found.finish_reason == "tool_calls", found
+        (call,) = found.message.tool_calls
+        assert call.function.name in (("fly", "trip", "now"), ("trip",), ("fly",))[number]
+        assert found.finish_reason == "tool_calls" and found.message.content is None
+        arguments = json.loads(call.function.arguments)
+        assert call.function.name == "now" or 1 <= arguments["d"] <= 9
+        parts = list(client.chat.completions.create(**given, stream=True))
+        calls = [each for part in parts for each in part.choices[0].delta.tool_calls or ()]
+        assert calls[0].function.name == call.function.name and len(calls) > 2
+        assert all(each.function.name is None and each.index == 0 for each in calls[1:])
+        text = "".join(each.function.arguments for each in calls)
+        assert json.loads(text) == arguments and parts[-1].choices[0].finish_reason == "tool_calls"
 
 
 def test_answers_in_company_are_those_alone(client: Any, lm: Any) -> None:
@@ -340,9 +409,33 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     "logprobs": ({"logprobs": 3}, 400, "'logprobs'"),
     "top_logprobs": ({"top_logprobs": 2}, 400, "without 'logprobs'"),
     "top_logprobs 99": ({"logprobs": True, "top_logprobs": 99}, 400, "'top_logprobs'"),
-    "form": ({"response_format": {"type": "json_object"}}, 400, "'response_format'"),
+    "form": ({"response_format": {"type": "xml"}}, 400, "'response_format'"),
+    "a form's name": ({"response_format": "json_object"}, 400, "'response_format'"),
+    "a form's kind": ({"response_format": {"type": []}}, 400, "'response_format'"),
+    "no schema": ({"response_format": {"type": "json_schema"}}, 400, "'schema'"),
+    "a schema": ({"response_format": {"type": "json_schema", "json_schema": {
+        "schema": {"type": "nonsense"}}}}, 400, "nonsense"),
+    "schema text": ({"response_format": {"type": "json_schema", "json_schema": {
+        "schema": "{}"}}}, 400, "'schema'"),
+    "outputs": ({"structured_outputs": 3}, 400, "'structured_outputs'"),
+    "outputs empty": ({"structured_outputs": {}}, 400, "'structured_outputs'"),
+    "outputs twice": ({"structured_outputs": {"regex": "a", "json": {}}}, 400, "one of"),
+    "outputs unknown": ({"structured_outputs": {"regex": "a", "x": 1}}, 400, "one of"),
+    "outputs regex": ({"structured_outputs": {"regex": "("}}, 400, "unclosed"),
+    "outputs json": ({"structured_outputs": {"json": "{"}}, 400, "no JSON"),
+    "outputs and form": ({"structured_outputs": {"regex": "a"}, "response_format": {
+        "type": "json_object"}}, 400, "one of them"),
+    "form and call": ({"structured_outputs": {"regex": "a"}, "tools": TOOLS,
+                       "tool_choice": "required"}, 400, "a call or"),
+    "parameters": ({"tools": [{"type": "function", "function": {
+        "name": "f", "parameters": 3}}], "tool_choice": "required"}, 400, "no schema"),
+    "parameters wrong": ({"tools": [{"type": "function", "function": {
+        "name": "f", "parameters": {"type": "x"}}}], "tool_choice": "required"}, 400, "type"),
     "tools": ({"tools": {}}, 400, "'tools'"), "a tool": ({"tools": [3]}, 400, "no function"),
-    "required": ({"tools": TOOLS, "tool_choice": "required"}, 400, "cannot be ensured"),
+    "required": ({"tool_choice": "required"}, 400, "no such function"),
+    "a function": ({"tools": TOOLS, "tool_choice": {"type": "function", "function": {
+        "name": "g"}}}, 400, "no such function"),
+    "a choice": ({"tools": TOOLS, "tool_choice": 3}, 400, "'tool_choice'"),
     "functions": ({"functions": [1]}, 400, "'functions'"),
     "stream": ({"stream": "yes"}, 400, "'stream'"),
     "timeout": ({"timeout": -1}, 400, "'timeout'"),
