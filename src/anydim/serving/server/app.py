@@ -132,20 +132,20 @@ def _reads(state: State, history: History) -> Mapping[str, Endpoint]:
     def known() -> dict[str, Any]:
         return {**state.repository.loaded, **state.decoders}
 
-    def described(name: str) -> dict[str, Any]:
+    def description(name: str) -> dict[str, Any]:
         made = {"id": name, "object": "model", "created": int(state.started), "owned_by": "anydim"}
         opened = state.decoders[name].opened if name in state.decoders else None
         return made if opened is None else {**made, "max_model_len": opened.spec.context}
 
     async def models(request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [described(name) for name in known()]})
+        return JSONResponse({"object": "list", "data": [description(name) for name in known()]})
 
     async def described_model(request: Request) -> Response:
         name = request.path_params["name"]
         if name not in known():
             error = unknown(name, known())
             return JSONResponse(failure(error), status_of(error))
-        return JSONResponse(described(name))
+        return JSONResponse(description(name))
 
     one, version = "/v2/models/{name}", "/v2/models/{name}/versions/{version}"
     return {

@@ -29,7 +29,7 @@ from anydim.compiler.kernels.codegen.writer import Buffer, Writer
 from anydim.compiler.kernels.ir import Like, constant, fma, least
 
 GROUP = 4  # elements of a row per load, and lanes per transpose
-AHEAD = 2  # panels: the keys of a decoder's step are far, and 16 rows in turns are no stream
+AHEAD = 2  # panels: the keys of a decoder's step are far, and 16 rows alternately are no stream
 POINTERS = ("a", "b", "c")
 SCALARS = ("count", "a_row", "b_row", "b_panel", "c_row", "vectors")
 
