@@ -147,7 +147,7 @@ class _Work:
     ) -> None:  # fmt: skip
         """A view of the first elements of a value along the cache's axis."""
         attributes = {"starts": (0,), "ends": (count,), "axes": (cache.axis,)}
-        node = Node("slice", (value,), (name,), FrozenMapping(attributes), f"cache '{value}'")
+        node = Node("slice", (value,), (name,), FrozenMapping(attributes), "caches")
         self.types[name] = _resize_axis(self.graph.types[cache.input], cache.axis, count)
         nodes.append(node)
 

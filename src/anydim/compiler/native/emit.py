@@ -7,7 +7,8 @@ table, so that its code does not depend on variants. The module calls functions 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from anydim.base.cache import key_of
 from anydim.base.records import dataclass
@@ -34,9 +35,11 @@ from anydim.runtime.layout import (
     WORTH_WAKING,
     Layout,
 )
-from anydim.runtime.positions import FINE
+from anydim.runtime.positions import FINE, Position
 from anydim.runtime.program.binding import requested_dims
-from anydim.runtime.program.segment import Segment, Site
+from anydim.runtime.program.segment import Buffer, Segment, Site
+from anydim.runtime.signature import Signature, TensorSpec
+from anydim.sizes import as_size
 
 BIND, RUN = "anydim_bind", "anydim_run"
 
@@ -86,6 +89,42 @@ def emit_segment(program: Segment, prefix: str) -> ir.Library:
         return _bind_given(program, layout, bind), *launching(program, layout, run)
 
     return ir.Library(prefix, made, key_of(repr(program)))
+
+
+def without_names(program: Segment) -> Segment:
+    """Return the segment with all that its host code depends on: buffers have numbers as names.
+
+    Kernels and constants are found in tables. Segments of equal layers become equal.
+    """
+    if program.device:  # its code loads kernels by name
+        return program
+    numbers = {buffer.name: str(number) for number, buffer in enumerate(program.buffers)}
+    numbers[""] = ""  # no workspace
+
+    def named(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(numbers[name] for name in names)
+
+    def specs(found: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
+        return tuple(replace(spec, name=numbers[spec.name]) for spec in found)
+
+    def site(old: Site) -> Site:
+        operands, workspace = named(old.operands), numbers[old.workspace]
+        return Site("", operands, old.sizes, old.parallel, old.grain, old.scratch, workspace)
+
+    signature, position = program.signature, Position("", "", as_size(0))
+    return replace(
+        program,
+        signature=Signature("", signature.box, specs(signature.inputs), specs(signature.outputs)),
+        buffers=tuple(
+            Buffer(numbers[each.name], each.kind, each.bytes, each.offset)
+            for each in program.buffers
+        ),
+        sites=tuple(map(site, program.sites)),
+        constants=named(program.constants),
+        positions=(position,) * len(program.positions),
+        updates=(),
+        setups=tuple(replace(each, values=named(each.values)) for each in program.setups),
+    )
 
 
 def layout_of(program: Segment) -> Layout:

@@ -18,9 +18,9 @@ from anydim.compiler.native.blocks import (
     blocks_code,
     device_blocks_code,
 )
-from anydim.compiler.native.emit import BIND, RUN, emit, emit_segment, layout_of, stops
+from anydim.compiler.native.emit import BIND, RUN, emit, layout_of, stops
 from anydim.compiler.native.invoke import INVOKE, INVOKE_REGIONS, invoke_code
-from anydim.compiler.native.region_emit import MAIN, emit_regions, segment_name
+from anydim.compiler.native.region_emit import MAIN, emit_regions
 from anydim.compiler.native.stopping import KINDS
 from anydim.compiler.native.threads import STOP, WORKER, threads_code
 from anydim.runtime.checks import Check
@@ -172,10 +172,9 @@ def _regions(program: Program) -> Host:
         devices=tuple(_on_device(device, layout, held, segments) for device in layout.homes),
         handed=tuple(_delegated_parts(program, layout)),
     )  # fmt: skip
-    parts = (emit_segment(part, segment_name(n)) for n, part in enumerate(program.segments))
     more = (device_blocks_code(), _device_api().entry_points_code()) if layout.homes else ()
     blocks = (blocks_code(), *more)
-    return Host((*parts, made.code, *blocks), interface)
+    return Host((*made.code, *blocks), interface)
 
 
 def _updates(region: Region) -> Iterator[tuple[str, str]]:

@@ -63,11 +63,16 @@ class _Dims(dict[str, RangedValue]):
 
 
 class Code:
-    """Emits the function of a region; `known` are the dims with values so far."""
+    """Emits the function of a region; `known` are the dims with values so far.
+
+    `prefixes` are those of the names of each segment's functions.
+    """
 
     def __init__(
-        self, program: Program, number: int, layout: RegionLayout, failures: list[Failure]
-    ) -> None:
+        self, program: Program, number: int, layout: RegionLayout, failures: list[Failure],
+        prefixes: Sequence[str],
+    ) -> None:  # fmt: skip
+        self.prefixes = prefixes
         self.program, self.number, self.layout, self.failures = program, number, layout, failures
         self.region = program.regions[number]
         self.slots: RegionSlots = layout.regions[number]

@@ -18,7 +18,13 @@ from anydim.compiler.native.arithmetic import LARGEST
 from anydim.compiler.native.blocks import DROP
 from anydim.compiler.native.delegate_emit import emit_engine_call
 from anydim.compiler.native.device_emit import call_device
-from anydim.compiler.native.emit import needed_dims, part_names, stops
+from anydim.compiler.native.emit import (
+    emit_segment,
+    needed_dims,
+    part_names,
+    stops,
+    without_names,
+)
 from anydim.compiler.native.region_code import BLOCK, MAIN, Code, function_name, tensor_bytes
 from anydim.compiler.native.region_loop import loop
 from anydim.compiler.native.stopping import KINDS, STARTED
@@ -49,9 +55,10 @@ from anydim.sizes import Guard
 
 @dataclass(frozen=True)
 class RegionHost:
-    """The code of all regions, the layout of their slots, and the meaning of failure numbers."""
+    """The code of all regions and segments, the layout of their slots, and the meaning of failure
+    numbers."""
 
-    code: ir.Library
+    code: tuple[ir.Library, ...]
     layout: RegionLayout
     failures: tuple[Failure, ...]
     requested_dims: tuple[str, ...]  # dims of the entry region that the caller sets
@@ -61,11 +68,19 @@ def emit_regions(program: Program) -> RegionHost:
     """Return the code of a program; raises GraphError if inputs do not determine a needed dim."""
     layout = region_layout(program)
     failures: list[Failure] = []
+    segments: dict[Segment, ir.Library] = {}
+    prefixes = []
+    for segment in map(without_names, program.segments):
+        if segment not in segments:
+            segments[segment] = emit_segment(segment, f"anydim_segment{len(segments)}")
+        prefixes.append(segments[segment].name)
     functions = tuple(
-        _function(Code(program, number, layout, failures)) for number in range(len(program.regions))
+        _function(Code(program, number, layout, failures, prefixes))
+        for number in range(len(program.regions))
     )
-    code = ir.Library("regions", functions, key_of(repr(program)))
-    return RegionHost(code, layout, tuple(failures), _requested_dims(program.regions[-1]))
+    regions = ir.Library("regions", functions, key_of(repr(program)))
+    requested = _requested_dims(program.regions[-1])
+    return RegionHost((*segments.values(), regions), layout, tuple(failures), requested)
 
 
 def _requested_dims(region: Region) -> tuple[str, ...]:
@@ -82,11 +97,6 @@ def _requested_dims(region: Region) -> tuple[str, ...]:
             sizes = (size for name in step.makes for size in region.values[name].shape)
             determined.update(dim for size in sizes for dim in size.symbols)
     return requested_dims(region.signature, frozenset(needed - determined))
-
-
-def segment_name(number: int) -> str:
-    """Return the prefix of a segment's functions; segments are numbered through all regions."""
-    return f"anydim_segment{number}"
 
 
 def _function(code: Code) -> ir.Function:
@@ -208,7 +218,7 @@ def _by_host(
 
 def _segment(code: Code, number: int, step: SegmentStep) -> None:
     program, block = step.segment, code.slots.segments[number]
-    bind, run = part_names(segment_name(block.number))
+    bind, run = part_names(code.prefixes[block.number])
     body, layout = code.body, block.layout
     for input, name in enumerate(step.reads):
         code.copy(code.value(name).data, block.base + layout.pointer(input))

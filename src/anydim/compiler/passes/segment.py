@@ -7,12 +7,13 @@ first part of its device that has all its inputs, then moved down to that of its
 that it fuses with its readers and no value lives longer than necessary.
 
 After: each part holds dense nodes of one device only, or a single node of another kind; every step
-follows those whose values and dims it needs; equal nested graphs are stored once.
+follows those whose values and dims it needs; nested graphs that differ in names only are stored
+once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from anydim.base.records import dataclass
@@ -23,6 +24,7 @@ from anydim.compiler.graph.operator import operator
 from anydim.compiler.graph.regions import LoopRegion, Sizes
 from anydim.compiler.passes.copy_elimination import without_copies
 from anydim.compiler.passes.flow import with_nodes
+from anydim.compiler.passes.graph_forms import form_of
 from anydim.runtime.program.binding import determined_dims
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Dim
@@ -127,7 +129,7 @@ class _Work:
     prepare: Callable[[Graph], Graph]
     ordered: frozenset[str]
     cuts: list[Cut] = field(default_factory=list)
-    numbers: dict[tuple[Graph, frozenset[str], str | None], int] = field(default_factory=dict)
+    numbers: dict[Hashable, int] = field(default_factory=dict)
     depth: int = 0
 
     def cut(
@@ -139,7 +141,8 @@ class _Work:
         referenced = _referenced_dims(graph)
         given = {name: dim for name, dim in around.items() if name in referenced}
         counter = counter if counter in given else None
-        key = (graph, frozenset(given), counter)
+        form = form_of(graph)
+        key = (form.key, form.sources, form.weights, frozenset(given), counter)
         if key not in self.numbers:
             made = self._cut(graph, given, counter, wanted)
             self.numbers[key] = len(self.cuts)

@@ -275,7 +275,7 @@ def called(functions: tuple[ir.Function, ...]) -> Iterator[str]:
 
 def test_host_code_calls_nothing_but_host_code() -> None:
     made = adder(Box.of(Dim("n", 0, 9), Dim("m", 0, 9)), "n", "m")
-    modules = [emit(made.straight).code, threads_code(), blocks_code(), emit_regions(made).code]
+    modules = [emit(made.straight).code, threads_code(), blocks_code(), *emit_regions(made).code]
     own = {"anydim_segment0_bind", "anydim_segment0_run"}
     own |= {function.name for module in modules for function in module.functions}
     for module in modules:

@@ -91,13 +91,13 @@ def test_a_found_dim_in_a_result_alone_is_waited_for() -> None:
     assert shape(cut(graph)) == ["sizes", "s z"]
 
 
-def test_equal_held_graphs_are_one() -> None:
-    def body(operator: str) -> Graph:
-        return Graph("f", Box.of(Dim("f.n", 0)), {"i": kind(float32, "f.n"),
-                     "o": kind(float32, "f.n")}, ("i",), ("o",), {},
-                     (node(operator, "i", "o"),))  # fmt: skip
+def test_held_graphs_that_differ_in_names_are_one() -> None:
+    def body(operator: str, given: str) -> Graph:
+        return Graph("f", Box.of(Dim("f.n", 0)), {given: kind(float32, "f.n"),
+                     "o": kind(float32, "f.n")}, (given,), ("o",), {},
+                     (node(operator, given, "o"),))  # fmt: skip
 
-    nodes = [region(CALL, i, o, CallRegion(body(f))) for i, o, f in
+    nodes = [region(CALL, i, o, CallRegion(body(f, i))) for i, o, f in
              (("x", "a", "neg"), ("a", "b", "neg"), ("b", "c", "exp"))]  # fmt: skip
     graph = Graph("calls", Box.of(N), dict.fromkeys("xabc", ROW), ("x",), ("c",), {},
                   tuple(nodes))  # fmt: skip
