@@ -6,6 +6,7 @@ a pass, write a frozen dataclass with `run(graph) -> graph` in `passes/` and add
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -36,6 +37,7 @@ from anydim.compiler.passes.accumulate import Accumulate
 from anydim.compiler.passes.assemble import Assemble, Store
 from anydim.compiler.passes.channels import Channels
 from anydim.compiler.passes.early_libraries import begin_libraries
+from anydim.compiler.passes.equal_parts import Launches, compile_parts
 from anydim.compiler.passes.fuse import Fuse
 from anydim.compiler.passes.hoist_constants import Numbers
 from anydim.compiler.passes.inline import Inline
@@ -403,28 +405,9 @@ def _lowered(
         raise unknown(graph.name, missing, tuple(on.devices))
     work.stage("segment", partial(cut_text, cuts))
     every = [part for cut in cuts for part in cut.parts]
-    parts = [part for part in every if part.device not in on.engines]
-    fused = [add_guards(part.graph) if part.opaque else part.graph for part in parts]
-    targets = {part.device: on(part) for part in parts}
-    found = list(about)
-    for entry in PASSES:
-        made_for = {d: entry.make(t.machine, t.templates, options) for d, t in targets.items()}
-        run = {device: each.run for device, each in made_for.items()}
-        if entry.splits and straight(cuts) and not parts[0].opaque:
-            split = partial(_split, made_for[""].split, parts, fused)
-            parts, fused = work.timed(entry.name, split)
-        else:
-            before, fused = fused, work.timed(entry.name, partial(_on_parts, run, parts, fused))
-            found += folded_note(before, fused) if entry.folds else ()
-        notes = tuple(chain(*(getattr(each, "notes", ()) for each in made_for.values())))
-        work.stage(entry.name, partial(parts_text, fused, print_graph, notes), fused)
-        found += notes
-        if entry.decides_libraries:
-            own = [g for part, g in zip(parts, fused) if not (part.opaque or part.device)]
-            begin_libraries(own, code.machine, code.templates, begun, options.precision)
-    scheduled = work.timed(
-        "schedule", lambda: _scheduled(parts, fused, on, options, threads, begun, store)
-    )
+    parts: Sequence[Part] = [part for part in every if part.device not in on.engines]
+    passes = _Passes(on, options, threads, work, begun, store, straight(cuts), list(about))
+    parts, fused, scheduled = passes.compile(parts)
     made = work.timed(
         "assemble",
         lambda: _assembled(cuts, parts, fused, scheduled, threads, options, store, on),
@@ -439,7 +422,7 @@ def _lowered(
     items = tuple(item for items in scheduled for item in items)
     targets = on.targets
     devices = {name: targets[name] for name in made.program.devices}
-    return Lowered(made, nodes, items, tuple(found), devices)
+    return Lowered(made, nodes, items, tuple(passes.found), devices)
 
 
 def _options(source: Any, options: KernelOptions, precision: str | None) -> KernelOptions:
@@ -449,6 +432,74 @@ def _options(source: Any, options: KernelOptions, precision: str | None) -> Kern
         options = given_options(found.text, found.definitions).get(found.name, PLAIN)
     wanted = None if precision is None else known_precision(precision)
     return options if wanted is None else replace(options, precision=wanted)
+
+
+@dataclass(frozen=True)
+class _Passes:
+    """All passes and `schedule`, on parts; `straight`: the graph is one part. Notes are `found`."""
+
+    on: _On
+    options: KernelOptions
+    threads: int
+    work: Work
+    begun: Callable[[Kernel | Library], None]
+    store: Store
+    straight: bool
+    found: list[str]
+    launched: dict[str, dict[Any, Any]] = field(default_factory=lambda: defaultdict(dict))
+
+    def compile(
+        self, parts: Sequence[Part]
+    ) -> tuple[Sequence[Part], Sequence[Graph], Sequence[Launches]]:
+        """Return parts, a setup before the one it is split from, what they became, launches."""
+        if len(parts) == 1 or self.options.schedules:
+            return self._compile(parts)
+        made = compile_parts(parts, lambda some: [*zip(*self._compile(some)[1:])])
+        return parts, [graph for graph, _ in made], [launches for _, launches in made]
+
+    def _compile(
+        self, parts: Sequence[Part]
+    ) -> tuple[Sequence[Part], Sequence[Graph], Sequence[Launches]]:
+        fused = [add_guards(part.graph) if part.opaque else part.graph for part in parts]
+        for entry in PASSES:
+            parts, fused = self._run(entry, parts, fused)
+        scheduled = self.work.timed("schedule", lambda: self._schedule(parts, fused))
+        return parts, fused, scheduled
+
+    def _run(
+        self, entry: Pass, parts: Sequence[Part], graphs: list[Graph]
+    ) -> tuple[Sequence[Part], list[Graph]]:
+        targets, options = {part.device: self.on(part) for part in parts}, self.options
+        made = {d: entry.make(t.machine, t.templates, options) for d, t in targets.items()}
+        run = {device: each.run for device, each in made.items()}
+        if entry.splits and self.straight and not parts[0].opaque:
+            split = partial(_split, made[""].split, parts, graphs)
+            parts, fused = self.work.timed(entry.name, split)
+        else:
+            fused = self.work.timed(entry.name, partial(_on_parts, run, parts, graphs))
+            self.found.extend(folded_note(graphs, fused) if entry.folds else ())
+        notes = tuple(chain(*(getattr(each, "notes", ()) for each in made.values())))
+        self.work.stage(entry.name, partial(parts_text, fused, print_graph, notes), fused)
+        self.found.extend(notes)
+        if entry.decides_libraries:
+            own = [g for part, g in zip(parts, fused) if not (part.opaque or part.device)]
+            host = self.on.host
+            begin_libraries(own, host.machine, host.templates, self.begun, options.precision)
+        return parts, fused
+
+    def _schedule(self, parts: Sequence[Part], graphs: Sequence[Graph]) -> list[Launches]:
+        made, threads = [], self.threads
+        first = {part.device: part for part in parts}
+        tuned = {d: tuned_for(self.on(part), 1 if d else threads) for d, part in first.items()}
+        for part, graph in zip(parts, graphs):
+            code, receiver = self.on(part), _unheard if part.device else self.begun
+            sharing = 0 if part.device or threads == 1 else threads
+            known = (replace(code.machine, threads=sharing), code.templates, self.options)
+            kept = (tuned[part.device], self.launched[part.device])
+            dense = Schedule(*known, part.counter, receiver, self.store.constant, *kept)
+            made.append((Opaque(*known) if part.opaque else dense).run(graph))
+        unmet(self.options, [item for items in made for item in items])
+        return made
 
 
 def _on_parts(
@@ -465,25 +516,6 @@ def _split(
     (part,), (graph,) = parts, graphs
     *setup, graph = split(graph)
     return [*(Part(each, setup=True) for each in setup), part], [*setup, graph]
-
-
-def _scheduled(
-    parts: Sequence[Part], graphs: Sequence[Graph], on: _On, options: KernelOptions, threads: int,
-    begun: Callable[[Kernel | Library], None], store: Store,
-) -> list[tuple[Scheduled | Alias, ...]]:  # fmt: skip
-    made = []
-    first = {part.device: part for part in parts}
-    tuned = {d: tuned_for(on(part), 1 if d else threads) for d, part in first.items()}
-    launched: dict[str, dict[Any, Any]] = {device: {} for device in first}
-    for part, graph in zip(parts, graphs):
-        code, receiver = on(part), _unheard if part.device else begun
-        sharing = 0 if part.device or threads == 1 else threads
-        known = (replace(code.machine, threads=sharing), code.templates, options)
-        kept = (tuned[part.device], launched[part.device])
-        dense = Schedule(*known, part.counter, receiver, store.constant, *kept)
-        made.append((Opaque(*known) if part.opaque else dense).run(graph))
-    unmet(options, [item for items in made for item in items])
-    return made
 
 
 def _silent(stage: str, done: int, total: int) -> None:

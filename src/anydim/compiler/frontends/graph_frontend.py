@@ -95,10 +95,11 @@ def _change_weights(
     A graph that was imported may have constants that are derived from others: it has no weights.
     """
     made: Any = import_module("anydim.compiler.graph.nodes").Constant
-    origins = [each.origin for each in graph.constants.values() if each.origin is not None]
-    is_own = not any(hasattr(origin, "step") for origin in origins)
+    weights_of: Any = import_module("anydim.compiler.graph.derivations").weights_of
+    found = {name: weights_of([each]) for name, each in graph.constants.items()}
+    is_own = all(graph.constants[n].origin in weights for n, weights in found.items() if weights)
     held = {
-        name: each if each.origin is None
+        name: each if not found[name]
         else made(*change(getattr(each.origin, "name", ""), each.elements)) if is_own
         else made(each.elements)
         for name, each in graph.constants.items()

@@ -13,7 +13,7 @@ Of some decisions only the answer belongs to it (`Constant.are_finite`): it is a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy
 
@@ -124,19 +124,24 @@ class Derivation:
 Origin: TypeAlias = "Weight | Derivation | None"
 
 
-def weights_of(constants: Sequence[Constant]) -> dict[Weight, Constant]:
-    """The weights that constants are derived from, with their own constants."""
-    found: dict[Weight, Constant] = {}
-    pending: list[Any] = [*constants]
+def sources_of(constants: Sequence[Constant]) -> list[Constant]:
+    """The constants that no step makes, among these and those that they are derived from."""
+    found: list[Constant] = []
+    pending: list[Constant] = [*constants]
     seen: set[int] = set()
     while pending:
         constant = pending.pop()
-        origin = constant.origin
-        if origin is None or id(origin) in seen:
+        if id(constant) in seen:
             continue
-        seen.add(id(origin))
-        if isinstance(origin, Weight):
-            found[origin] = constant
+        seen.add(id(constant))
+        if isinstance(constant.origin, Derivation):
+            pending += constant.origin.inputs
         else:
-            pending += origin.inputs
+            found.append(constant)
     return found
+
+
+def weights_of(constants: Sequence[Constant]) -> dict[Weight, Constant]:
+    """The weights that constants are derived from, with their own constants."""
+    found = sources_of(constants)
+    return {each.origin: each for each in found if isinstance(each.origin, Weight)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
@@ -25,7 +25,8 @@ from anydim.compiler.graph.derivations import (
     Origin,
     Scaled,
     Step,
-    weights_of,
+    Weight,
+    sources_of,
 )
 from anydim.compiler.graph.dims import Origins, origins, pruned
 from anydim.compiler.graph.regions import (
@@ -50,13 +51,16 @@ _REGIONS = (Sizes, PartRegion, BranchRegion, LoopRegion, CallRegion, Foreign)
 class Constant:
     """A read-only array in a graph; equal only to itself, so hashing never reads it.
 
-    `origin` says how it is derived from the weights of the source, if it is (`derivations.py`).
-    Without an array, it is computed from its origin at each access: weights are large, and most are
-    read once, to be packed.
+    `origin` says how it is derived from others, or that it is a weight of the source
+    (`derivations.py`). `reads` counts the decisions by its elements, `facts` has the answers that
+    were enough for others. Without an array, it is computed from its origin at each access: weights
+    are large, and most are read once, to be packed.
     """
 
     def __init__(self, array: numpy.ndarray | None, origin: Origin = None) -> None:
         self.origin = origin
+        self.reads = 0
+        self.facts: list[tuple[Constant, str, bool]] = []
         self._held: numpy.ndarray | None = None
         if array is not None:
             self._held = numpy.asarray(array).view()
@@ -67,7 +71,20 @@ class Constant:
     def derive(step: Step, *inputs: Constant) -> Constant:
         """The result of a step. Raises what the step raises."""
         made = step.run(*(each.elements for each in inputs))
-        return Constant(made, Derivation(step, inputs) if weights_of(inputs) else None)
+        return Constant(made, Derivation(step, inputs))
+
+    def again(self, changed: Callable[[Constant], Constant]) -> Constant:
+        """This constant, derived from those that its own are changed to. Raises as `derive`."""
+        if not isinstance(self.origin, Derivation):
+            return self
+        step, inputs = self.origin.step, tuple(map(changed, self.origin.inputs))
+        if inputs == self.origin.inputs:
+            return self
+        if self._held is not None:
+            return Constant.derive(step, *inputs)
+        made = Constant(None, Derivation(step, inputs))
+        made.dtype, made.shape = self.dtype, self.shape
+        return made
 
     @staticmethod
     def scale(array: Constant, scale: Constant, shape: tuple[int, ...]) -> Constant:
@@ -92,14 +109,18 @@ class Constant:
 
     def mark_read(self) -> None:
         """A decision depends on the elements: their weights belong to the structure."""
-        for weight, constant in weights_of([self]).items():
-            weight.mark_read(constant.elements)
+        for constant in sources_of([self]):
+            constant.reads += 1
+            if isinstance(constant.origin, Weight):
+                constant.origin.mark_read(constant.elements)
 
     def are(self, fact: str) -> bool:
         """Whether a fact of `FACTS` holds for the elements."""
         answer = FACTS[fact](self.elements)
-        for weight in weights_of([self]):
-            weight.facts.append((self, fact, answer))
+        for constant in sources_of([self]):
+            constant.facts.append((self, fact, answer))
+            if isinstance(constant.origin, Weight):
+                constant.origin.facts.append((self, fact, answer))
         return answer
 
     @property
