@@ -14,6 +14,7 @@ from anydim.api import precision_choice
 from anydim.api.precision_choice import PrecisionReport, Rung, largest_difference
 from anydim.base.errors import InputError, OptionError
 from anydim.cli.app import main
+from anydim.compiler.targets.llvm.host import machine
 from tests.models.building import graph, model, node
 
 RANDOM = np.random.default_rng(0)
@@ -37,7 +38,8 @@ def compiled(**options: object) -> ad.Model:
 @pytest.fixture
 def known_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Times of a machine where fewer bits are faster."""
-    monkeypatch.setattr(precision_choice, "_times", lambda models, calls: [*TIMES.values()])
+    times = [*TIMES.values(), 1.5, 2.5]  # and of mixed models
+    monkeypatch.setattr(precision_choice, "_times", lambda models, calls: times[: len(models)])
 
 
 def result(run: ad.Model) -> np.ndarray:
@@ -75,6 +77,85 @@ def test_choice_and_table() -> None:
     text = str(PrecisionReport(tuple(rungs), 5e-3)).splitlines()
     assert text[3].split() == ["bfloat16", "1.0e-03", "2000.000", "0.50", "chosen"]
     assert text[4].endswith("0.25  above the tolerance") and text[5] == "tolerance 0.005"
+
+
+def test_a_rung_wins_by_a_margin() -> None:
+    """Above what load changes from run to run."""
+    for seconds, taken in ((0.97, "exact"), (0.96, "exact"), (0.94, "fast")):
+        rungs = Rung("exact", 1e-7, 1.0), Rung("fast", 1e-7, seconds)
+        assert PrecisionReport(rungs, 1e-3).chosen == taken
+
+
+def branches() -> onnx.ModelProto:
+    """Two products; one cancels, so that its result shows the rounding of its factors."""
+    w = RANDOM.standard_normal((96, 64)).astype(np.float32)
+    cancelling = np.concatenate([w[:48], -w[:48]]) + w * np.float32(1e-3)
+    nodes = [node("p = MatMul(x, w)"), node("q = MatMul(x, v)")]
+    nodes[0].name, nodes[1].name = "plain", "can[cel]s"
+    return model(graph("branches", ["x f[rows, 96]"], nodes, ["p f[rows, 64]", "q f[rows, 64]"],
+                       {"w": w, "v": cancelling}))  # fmt: skip
+
+
+@pytest.mark.skipif(not machine().pairs, reason="no bfloat16 products")
+@pytest.mark.usefixtures("known_times")
+def test_a_node_that_needs_more_keeps_it() -> None:
+    x = np.concatenate([X[:, :48], X[:, :48]], axis=1)
+    source = branches()
+    report = precision_choice.measure_rungs(
+        lambda source, p: ad.compile(source, precision=p, threads=1), source, {"x": x}, 2e-2
+    )
+    assert [r.name for r in report.rungs[4:]] == ["bfloat16, 1 exact", "int8, 1 exact"]
+    *_, wide, narrow = report.rungs
+    assert wide.error <= 2e-2 and narrow.error <= 2e-2 < report.rungs[2].error
+    assert report.chosen == {"can[[]cel]s": "exact", "*": "bfloat16"}
+    assert "nodes of bfloat16, 1 exact\n  node" in str(report)
+    made = compiled_branches(source, x, report.chosen)
+    auto = ad.compile(source, precision="auto", inputs={"x": x}, tolerance=2e-2, threads=1)
+    for found, exact, rounded, each in zip(
+        made, compiled_branches(source, x, "exact"), compiled_branches(source, x, "bfloat16"),
+        auto(x).values(),
+    ):  # fmt: skip
+        np.testing.assert_array_equal(found, each)
+        assert (found == exact).all() != (found == rounded).all()
+
+
+def compiled_branches(
+    source: onnx.ModelProto, x: np.ndarray, precision: object
+) -> list[np.ndarray]:
+    return list(ad.compile(source, precision=precision, threads=1)(x).values())
+
+
+@pytest.mark.parametrize("given, problem", [
+    ({"nothing": "bfloat16"}, "no node matches 'nothing'"),
+    ("nothing=bfloat16, exact", "no node matches 'nothing'"),
+    ({"plain": "fast"}, "precision of 'plain' is 'fast'"),
+    ({"plain": 3}, "precision of 'plain' is 3"),
+    ({"*": "auto"}, "precision is 'auto'"),
+    ({3: "exact"}, "precision of 3"),
+    ({"": "exact"}, "precision of ''"),
+    ("plain=", "precision of 'plain' is ''"),
+    (["exact"], "precision is"),
+], ids=str)  # fmt: skip
+def test_invalid_precisions_of_nodes(given: object, problem: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        ad.compile(branches(), precision=given, threads=1)  # type: ignore[arg-type]
+    assert problem in str(raised.value)
+
+
+def test_the_first_pattern_decides_and_texts_are_mappings() -> None:
+    source = branches()
+    for given, rounded in (
+        ({"plain": "int8"}, {"p"}), ({"MatMul": "int8"}, {"p", "q"}), ({}, set()),
+        ({"q": "exact", "mat_mul": "int8"}, {"p"}), ("q=exact, int8", {"p"}),
+        ("*=int8", {"p", "q"}),
+        ({"p*": "exact", "plain": "int8"}, set()), (ad.Options(precision={"q": "int8"}), {"q"}),
+    ):  # fmt: skip
+        options = given if isinstance(given, ad.Options) else ad.Options(precision=given)  # type: ignore[arg-type]
+        assert hash(options) == hash(options.changed())
+        run, exact = (ad.compile(source, options=options.changed(threads=1, precision=p))
+                      for p in (options.precision, "exact"))  # fmt: skip
+        for name, found in run(X).items():
+            assert (found != exact(X)[name]).any() == (name in rounded), (given, name)
 
 
 def test_largest_difference() -> None:

@@ -53,7 +53,7 @@ class Options:
     progress: CompileProgress | None = field(default=None, compare=False, repr=False)
     schedules: KernelOptions | None = None
     operators: Any = None
-    precision: str | None = None
+    precision: Mapping[str, str] | str | None = None
     target: str | None = None
     arenas: int | None = None
     wait: float | None = None
@@ -73,7 +73,7 @@ class Options:
     inputs: Any = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:
-        return hash((self.threads, self.precision, self.target, self.on_overflow))
+        return hash((self.threads, str(self.precision), self.target, self.on_overflow))
 
     def changed(self, **fields: Any) -> Options:
         """The same with other values of some fields."""

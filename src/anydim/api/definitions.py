@@ -122,9 +122,9 @@ def define(
     numbers = known_sizes(fixed)
     found = parse_users(text, file)
     by_name = given_options(options_of(text), found) | given_options(given.schedules, found)
-    precision = given.precision if precision is None else precision
-    if precision is not None:
-        wanted = known_precision(precision)
+    asked = given.precision if precision is None else precision
+    if asked is not None:
+        wanted = known_precision(asked)
         by_name = {name: replace(by_name.get(name, PLAIN), precision=wanted) for name in found}
     whole = given.changed(threads=cores, dims=None, operators=None, precision=None, ragged=None)
     kept = {name: whole.changed(schedules=by_name.get(name, PLAIN)) for name in found}

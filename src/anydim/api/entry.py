@@ -68,7 +68,7 @@ def compile(
     progress: CompileProgress | None = None,
     schedules: KernelOptions | None = None,
     operators: Any = None,
-    precision: str | None = None,
+    precision: Mapping[str, str] | str | None = None,
     target: str | None = None,
     arenas: int | None = None,
     wait: float | None = None,
@@ -115,7 +115,8 @@ def compile(
             `"bfloat16"`: fast, and processors with such instructions round factors of products
             with constants; `"int8"`: fast, and these factors are integers of 8 bits
             (docs/numerics.md). `"auto"`: the fastest of these, without tf32, whose error on
-            `inputs` is at most `tolerance`. None: as in `schedules`, else exact.
+            `inputs` is at most `tolerance`. `{"/head/*": "exact", "*": "bfloat16"}`: by patterns of
+            nodes, the first that matches. None: as in `schedules`, else exact.
         target: `"llvm"`, or `"c"` through a C compiler. None: the setting `target`.
         arenas: Most concurrent calls, each with its own arena. None: no limit.
         wait: Seconds that a further call waits for an arena. None: no limit.

@@ -1,19 +1,21 @@
 """`precision="auto"`: the fastest precision whose error on the user's inputs is tolerated.
 
 Every rung is compiled and called with the same inputs. Its error is the largest difference of a
-result from the graph in float64, over the largest magnitude of that result.
+result from the graph in float64, over the largest magnitude of that result. Where a faster rung
+fails, `precision_nodes.py` looks for the nodes that need more.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
+from anydim.api.precision_nodes import ALL, NodeSearch, product_nodes
 from anydim.base import log
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
@@ -27,20 +29,36 @@ if TYPE_CHECKING:
 
 RUNGS = (EXACT, FAST, BFLOAT16, INT8)
 TOLERANCE = 1e-3
-_ROUNDS, _SECONDS = 5, 0.05  # of the times of a rung at one call
-_SAME = 0.98  # a later rung is faster if it takes less of an earlier one's time
+_ROUNDS, _SECONDS = 9, 0.03  # of the times of a rung at one call
+_MARGIN = 0.95  # a later rung is faster if it takes less of an earlier one's time: above noise
 
-Compile = Callable[[Any, str], "Model"]
+Compile = Callable[[Any, Any], "Model"]
 Call = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A precision with its largest error and its time per call, in seconds."""
+    """A precision with its largest error and its time per call, in seconds.
+
+    `nodes` are patterns of nodes with a precision of their own.
+    """
 
     precision: str
     error: float
     seconds: float
+    nodes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def given(self) -> str | dict[str, str]:
+        """The value of `precision=` that compiles it."""
+        return {**self.nodes, ALL: self.precision} if self.nodes else self.precision
+
+    @property
+    def name(self) -> str:
+        """A name in tables, and of its model."""
+        if not self.nodes:
+            return self.precision
+        return f"{self.precision}, {len(self.nodes)} {'/'.join(sorted({*self.nodes.values()}))}"
 
 
 @dataclass(frozen=True)
@@ -52,27 +70,36 @@ class PrecisionReport:
     models: Mapping[str, Model] = field(default_factory=dict, repr=False, compare=False)
 
     @property
-    def chosen(self) -> str | None:
-        """The precision to use; None if no rung keeps the tolerance."""
+    def choice(self) -> Rung | None:
+        """The fastest rung that keeps the tolerance, by a margin above noise."""
         found: Rung | None = None
         for rung in self.rungs:
-            faster = found is None or rung.seconds < _SAME * found.seconds
+            faster = found is None or rung.seconds < _MARGIN * found.seconds
             if rung.error <= self.tolerance and faster:
                 found = rung
-        return None if found is None else found.precision
+        return found
+
+    @property
+    def chosen(self) -> str | dict[str, str] | None:
+        """The precision to use; None if no rung keeps the tolerance."""
+        return None if self.choice is None else self.choice.given
 
     def __str__(self) -> str:
-        whole = self.rungs[0].seconds
+        whole, choice = self.rungs[0].seconds, self.choice
         rows = []
         for rung in self.rungs:
             state = "" if rung.error <= self.tolerance else "above the tolerance"
             time_ = f"{rung.seconds / whole:.2f}" if whole else "-"
             rows.append((
-                rung.precision, f"{rung.error:.1e}", f"{rung.seconds * 1e3:.3f}", time_,
-                "chosen" if rung.precision == self.chosen else state,
+                rung.name, f"{rung.error:.1e}", f"{rung.seconds * 1e3:.3f}", time_,
+                "chosen" if rung is choice else state,
             ))  # fmt: skip
         shown = table(("precision", "error", "ms", "of exact", ""), rows)
-        return f"{shown}\ntolerance {self.tolerance:g}"
+        lines = [f"{shown}\ntolerance {self.tolerance:g}"]
+        for rung in (each for each in self.rungs if each.nodes):
+            nodes = table(("node", "precision"), list(rung.nodes.items()))
+            lines.append(f"nodes of {rung.name}\n{nodes}")
+        return "\n".join(lines)
 
 
 def measure_rungs(
@@ -98,15 +125,50 @@ def measure_rungs(
             f"{exact.name} takes lists of rows, and precisions are compared on arrays",
             "choose with the model compiled without ragged, then name the precision",
         )
-    errors = dict.fromkeys(RUNGS, 0.0)
-    for call in given:
-        results = {name: model._results(call) for name, model in models.items()}
-        wanted = exact._compiled.reference(call)
-        for name, found in results.items():
-            errors[name] = max(errors[name], largest_difference(found, wanted))
+    wanted = [exact._compiled.reference(call) for call in given]
+
+    def error_of(model: Model) -> float:
+        found = (largest_difference(model._results(c), w) for c, w in zip(given, wanted))
+        return max(found)
+
+    errors = [error_of(model) for model in models.values()]
     seconds = _times(list(models.values()), given)
-    rungs = (Rung(name, errors[name], each) for name, each in zip(RUNGS, seconds))
+    rungs = [Rung(*each) for each in zip(RUNGS, errors, seconds)]
+    report = PrecisionReport(tuple(rungs), limit, models)
+    mixed = [
+        (rung, nodes, made)
+        for rung in rungs if rung.error > limit and _is_faster(rung, report.choice)
+        for nodes, made in _with_nodes(compile_, source, exact, rung, report, error_of)
+    ]  # fmt: skip
+    if not mixed:
+        return report
+    made = [model for *_, model in mixed]
+    seconds = _times([*models.values(), *made], given)
+    rungs = [Rung(*each) for each in zip(RUNGS, errors, seconds)]
+    for (rung, nodes, model), each in zip(mixed, seconds[len(RUNGS) :]):
+        rungs.append(Rung(rung.precision, error_of(model), each, nodes))
+        models[rungs[-1].name] = model
     return PrecisionReport(tuple(rungs), limit, models)
+
+
+def _is_faster(rung: Rung, other: Rung | None) -> bool:
+    """Whether a rung is clearly faster than the choice."""
+    return other is not None and rung.seconds < _MARGIN * other.seconds
+
+
+def _with_nodes(
+    compile_: Compile, source: Any, exact: Model, rung: Rung, report: PrecisionReport,
+    error_of: Callable[[Model], float],
+) -> Iterator[tuple[Mapping[str, str], Model]]:  # fmt: skip
+    """The nodes that need the precision of the choice, and the model with them, if found."""
+    assert report.choice is not None
+    search = NodeSearch(
+        lambda precision: compile_(source, precision), error_of, rung.precision,
+        report.choice.precision, report.tolerance,
+    )  # fmt: skip
+    found = search.run(product_nodes(exact.graph))
+    if found is not None:
+        yield found
 
 
 def compile_chosen(compile_: Compile, source: Any, options: Options) -> Model:
@@ -122,13 +184,13 @@ def compile_chosen(compile_: Compile, source: Any, options: Options) -> Model:
         )
     report = measure_rungs(compile_, source, options.inputs, options.tolerance)
     log.info("precision\n%s", report)
-    if report.chosen is None:
+    if report.choice is None:
         least = min(rung.error for rung in report.rungs)
         raise OptionError(
             f"no precision keeps tolerance={report.tolerance:g}: the least error is {least:.1e}",
             "raise the tolerance, or name a precision",
         )
-    return report.models[report.chosen]
+    return report.models[report.choice.name]
 
 
 def largest_difference(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> float:
@@ -180,14 +242,23 @@ def known_calls(given: Any) -> Sequence[Call]:
 
 
 def _times(models: Sequence[Model], calls: Sequence[Call]) -> list[float]:
-    """Median seconds of all calls, measured alternately."""
+    """Seconds of all calls: the first model's median, times medians of ratios to it.
+
+    Models take turns, in another order each round: ratios of neighbours survive changes of load.
+    """
     found: list[list[float]] = [[] for _ in models]
-    for _ in range(_ROUNDS):
-        for model, times in zip(models, found):
+    for round_ in range(_ROUNDS):
+        for model, times in _rotated(list(zip(models, found)), round_):
             begun, count = time.perf_counter(), 0
             while (spent := time.perf_counter() - begun) < _SECONDS or not count:
                 for call in calls:
                     model._results(call)
                 count += 1
             times.append(spent / count)
-    return [median(times) for times in found]
+    first = found[0]
+    return [median(first) * median(b / a for a, b in zip(first, each)) for each in found]
+
+
+def _rotated(items: list[Any], by: int) -> list[Any]:
+    by %= len(items)
+    return items[by:] + items[:by]

@@ -208,7 +208,7 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
         "may round the factors of float32 products to 11 bits. bfloat16: like fast, and "
         "processors with such instructions round the factors of products with constants to 8 "
         "bits; sums are float32. int8: like fast, and factors of products with constants are "
-        "integers of 8 bits.",
+        "integers of 8 bits. 'head/*=exact, Gemm=int8, bfloat16': by patterns of nodes.",
     ),
     click.option(
         "--strategies", type=NamedType("--strategies", "'layer*/attn=exact()'"), multiple=True,

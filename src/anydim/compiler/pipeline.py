@@ -200,12 +200,12 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "round_factors", "before fuse, which adds epilogues; after passes that look for products",
         "products with constants have factors of bfloat16, with that precision",
-        lambda m, t, o: RoundFactors(o.precision, m, t),
+        lambda m, t, o: RoundFactors(o.precision, m, t, o.nodes),
     ),
     Pass(
         "quantise_factors", "before fuse, as round_factors",
         "products with constants have factors of 8 bits, with precision int8",
-        lambda m, t, o: QuantiseFactors(o.precision, m, t),
+        lambda m, t, o: QuantiseFactors(o.precision, m, t, o.nodes),
     ),
     Pass(
         "fuse", "after all passes that change statements: it needs their final form",
@@ -262,7 +262,7 @@ class Compiled:
 @collector_paused(lasting=True)
 def run_pipeline(
     source: Any, dims: Mapping[str, Dim] | None, threads: int | str, progress: Progress,
-    options: KernelOptions = PLAIN, operators: Any = None, precision: str | None = None,
+    options: KernelOptions = PLAIN, operators: Any = None, precision: Any = None,
     made_by: str | None = None, limit: MemoryLimit | None = None, form: Form = PLAIN_FORM,
     devices: Mapping[str, DeviceTarget] | None = None, placement: Any = None,
     engines: Mapping[str, str | Engine] | None = None, fallback: bool = False, ragged: Any = None,
@@ -292,6 +292,7 @@ def run_pipeline(
     graph = work.timed("import", imported)
     work.stage("import", lambda: print_graph(graph), (graph,))
     plain = graph
+    options = _with_nodes(options, precision, graph)
     if options.precision == TF32:
         devices = {name: each.rounding() for name, each in (devices or {}).items()}
     taken: Mapping[str, Engine] = {}
@@ -332,12 +333,12 @@ def run_pipeline(
             elsewhere = _On(other, on.devices, taken)
             return _lowered(graph, elsewhere, options, cores, quiet, lambda kernel: None, Store())
 
-    rounded = options.precision in (BFLOAT16, INT8)
+    rounded = options.precisions & {BFLOAT16, INT8}
     return Compiled(
         built.executable, lowered.made.program, _reference(plain, float64), report,
         partial(index_ranges, plain), plain.lists, again,
-        _rounded_reference(plain, options.precision) if rounded else _reference(plain),
-        plain, rounded, derivations,
+        _rounded_reference(plain, INT8 in rounded) if rounded else _reference(plain),
+        plain, bool(rounded), derivations,
     )  # fmt: skip
 
 
@@ -425,13 +426,29 @@ def _lowered(
     return Lowered(made, nodes, items, tuple(passes.found), devices)
 
 
-def _options(source: Any, options: KernelOptions, precision: str | None) -> KernelOptions:
+def _options(source: Any, options: KernelOptions, precision: Any) -> KernelOptions:
     """The given options, or those in the text of the source."""
     if options is PLAIN:
         found = frontend_of(source).schedules(source)
         options = given_options(found.text, found.definitions).get(found.name, PLAIN)
-    wanted = None if precision is None else known_precision(precision)
-    return options if wanted is None else replace(options, precision=wanted)
+    if precision is None or _is_by_node(precision):
+        return options
+    return replace(options, precision=known_precision(precision))
+
+
+def _is_by_node(precision: Any) -> bool:
+    """Whether nodes have precisions of their own."""
+    return isinstance(precision, Mapping) or (isinstance(precision, str) and "=" in precision)
+
+
+def _with_nodes(options: KernelOptions, precision: Any, graph: Graph) -> KernelOptions:
+    """The options with the precisions of nodes, if the precision names some."""
+    if not _is_by_node(precision):
+        return options
+    found: KernelOptions = import_module("anydim.compiler.passes.node_precisions").with_precisions(
+        options, precision, graph
+    )
+    return found
 
 
 @dataclass(frozen=True)
@@ -579,13 +596,11 @@ def _reference(
     return lambda inputs: evaluate(plain, inputs, precision=precision)
 
 
-def _rounded_reference(
-    graph: Graph, precision: str
-) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+def _rounded_reference(graph: Graph, bytes_: bool) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """`_reference` with factors rounded to bfloat16, or to int8."""
 
     def run(inputs: Mapping[str, Any]) -> dict[str, Any]:
         module = import_module("anydim.compiler.graph.round_products")
-        return _reference(module.round_products(graph, precision == INT8))(inputs)
+        return _reference(module.round_products(graph, bytes_))(inputs)
 
     return run

@@ -51,6 +51,7 @@ class KernelOptions:
     place; "tf32" also rounds the float32 factors of products on devices to 11 bits; "bfloat16" is
     fast and rounds the factors of products with constants on processors to 8 bits, "int8" to
     integers of 8 bits with a scale for each row of values and each column of weights.
+    `nodes` are the precisions of products of some nodes, by `Node.source`.
     `pads` are the sizes to which a strategy pads dims.
     """
 
@@ -58,7 +59,13 @@ class KernelOptions:
     fuse: bool = True
     memory: Planner = STACKED
     precision: str = EXACT
+    nodes: FrozenMapping[str, str] = field(default_factory=FrozenMapping)
     pads: FrozenMapping[str, int | str] = field(default_factory=FrozenMapping)
+
+    @property
+    def precisions(self) -> frozenset[str]:
+        """The precisions of the model and of its nodes."""
+        return frozenset((self.precision, *self.nodes.values()))
 
     def requested_schedule(self, results: Iterable[str]) -> tuple[str, str] | None:
         """The key and the text of the schedule for a kernel with these results."""

@@ -16,7 +16,7 @@ After: products with constant weights are products of bytes, by the rules of siz
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 import numpy
@@ -62,21 +62,26 @@ ERROR = "factors have 8 bits: of a row of values, of a column of weights"
 
 @dataclass(frozen=True)
 class QuantiseFactors:
-    """Quantise the factors of products with constant weights; `notes` report how many."""
+    """Quantise the factors of products with constant weights; `notes` report how many.
+
+    `nodes` are the precisions of some sources of lines, `precision` that of the others.
+    """
 
     precision: str
     machine: Machine
     templates: tuple[Template, ...]
+    nodes: Mapping[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def run(self, graph: Graph) -> Graph:
-        if self.precision != INT8:
+        if INT8 not in (self.precision, *self.nodes.values()):
             return graph
         work = _Work(graph, self.machine, self.templates)
         lines, found = [], 0
         for line in unpack(graph):
             found += is_sum_of_products(line.statement)
-            lines += work.quantise_product(line)
+            own = self.nodes.get(line.source, self.precision) == INT8
+            lines += work.quantise_product(line) if own else [line]
         if found:
             counted = f"precision int8: {work.made} of {count_of(found, 'product')}"
             rest = (

@@ -12,7 +12,7 @@ if there is one, and it is not slower than the float32 kernel by the rules of si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 
 from anydim.base.dtypes import bfloat16, float32
@@ -50,18 +50,26 @@ ERROR = "each factor is off by up to 2^-9 of itself; sums are float32"
 
 @dataclass(frozen=True)
 class RoundFactors:
-    """Round the factors of products that have a bfloat16 kernel; `notes` report how many."""
+    """Round the factors of products that have a bfloat16 kernel; `notes` report how many.
+
+    `nodes` are the precisions of some sources of lines, `precision` that of the others.
+    """
 
     precision: str
     machine: Machine
     templates: tuple[Template, ...]
+    nodes: Mapping[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def run(self, graph: Graph) -> Graph:
-        if self.precision != BFLOAT16:
+        if BFLOAT16 not in (self.precision, *self.nodes.values()):
             return graph
         work = Rounding(graph, self.machine, self.templates)
-        lines = [work.round_product(line) for line in unpack(graph)]
+        lines = [
+            work.round_product(line)
+            if self.nodes.get(line.source, self.precision) == BFLOAT16 else line
+            for line in unpack(graph)
+        ]  # fmt: skip
         products = [line for line in lines if is_product(line.statement) or line in work.made]
         if products:
             self.notes.append(_note(len(work.made), len(products), self.machine))

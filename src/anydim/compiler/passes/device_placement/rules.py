@@ -26,7 +26,7 @@ HOST = ""  # the device of nodes on the host
 
 @dataclass(frozen=True)
 class Rule:
-    """A pattern of nodes, and the device for them."""
+    """A pattern of nodes, and the device (or the precision) for them."""
 
     pattern: str
     device: str
@@ -65,14 +65,14 @@ def mentions(given: Any, names: Collection[str]) -> bool:
     )
 
 
-def check_rules_match(rules: Iterable[Rule], graph: Graph) -> None:
+def check_rules_match(rules: Iterable[Rule], graph: Graph, option: str = "placement") -> None:
     """Raise OptionError for a rule that matches no node of a graph or its nested graphs."""
     nodes = list(all_nodes(graph))
     for rule in rules:
         if not any(rule.fits(node) for node in nodes):
             known = dict.fromkeys(name for node in nodes for name in (*names_of(node),))
             hint = suggestion(rule.pattern, known) or "print the graph: anydim show --stage import"
-            raise OptionError(f"placement: no node matches '{rule.pattern}'", hint)
+            raise OptionError(f"{option}: no node matches '{rule.pattern}'", hint)
 
 
 def all_nodes(graph: Graph) -> Iterable[Node]:

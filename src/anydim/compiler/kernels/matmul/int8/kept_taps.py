@@ -63,7 +63,7 @@ def kept_taps_of(form: Int8Form, read: Read, shape: tuple[Size, ...], whole: boo
     axes = [KeptAxis(as_size(0), extent, extent) for _, extent in form.taps]
     if axes and not whole and form.word == PAIRS and _is_padded(read):
         for at in sorted({0, len(axes) - 1}):
-            axes[at] = _kept(form, read, shape, form.taps[at][0], axes[at])
+            axes[at] = _kept_axis(form, read, shape, form.taps[at][0], axes[at])
     return KeptTaps(tuple(axes), form.tap_words)
 
 
@@ -72,7 +72,7 @@ def _is_padded(read: Read) -> bool:
     return not read.flat and isinstance(read.default, Literal) and read.default.value == 0
 
 
-def _kept(
+def _kept_axis(
     form: Int8Form, read: Read, shape: tuple[Size, ...], tap: str, every: KeptAxis
 ) -> KeptAxis:
     """The kept taps of the axis `tap`; every one where the read has no plain window along it."""
