@@ -169,8 +169,9 @@ class Model(Fitted, CallableProgram):
         Args:
             path: The file.
             targets: Processors: `"native"`, or kinds such as `"x86-64-v3"`, `"x86-64-v4+vnni"`,
-                `"aarch64"`. `load` selects the best that the machine supports. Weights are stored
-                once, as the first one reads them; others move them at their first load.
+                `"aarch64"`; for other systems `"windows-x86-64-v3"`, `"macos-aarch64"`. `load`
+                selects the best that the machine supports. Weights are stored once, as the first
+                one reads them; others move them at their first load.
             progress: Called with `(stage, done, total)`.
 
         Raises:

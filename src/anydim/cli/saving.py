@@ -37,7 +37,7 @@ from anydim.cli.report.text import duration
     show_default=True,
     metavar="PROCESSOR",
     help="The processor to generate code for: native (this machine), x86-64-v2, x86-64-v3, "
-    "x86-64-v4, x86-64-v4+amx, aarch64, aarch64+dotprod, ... Repeat it for more.",
+    "x86-64-v4, x86-64-v4+amx, aarch64, windows-x86-64-v3, macos-aarch64, ... Repeat it for more.",
 )
 @click.option(
     "--profile",

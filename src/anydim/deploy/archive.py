@@ -26,7 +26,7 @@ from anydim.deploy.container import (
     Container,
 )
 from anydim.deploy.saved import member
-from anydim.runtime.image import PAGES
+from anydim.runtime.image import page_bytes
 
 _CENTRAL = struct.Struct("<4sHHHHHHIIIHHHHHII")
 _END = struct.Struct("<4sHHHHIIH")
@@ -77,7 +77,7 @@ def copy(
     members = [
         Member(
             name, container.verify_member(name, again=True),
-            PAGES[pages[name]] if name in pages else ALIGNMENT, part.digest,
+            page_bytes(pages[name]) if name in pages else ALIGNMENT, part.digest,
         )
         for name, part in container.parts.items() if name not in omitted
     ]  # fmt: skip

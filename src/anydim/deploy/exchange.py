@@ -19,7 +19,7 @@ from anydim.deploy.archive import Member, write, writing
 from anydim.deploy.container import Container
 from anydim.deploy.records import parse_json
 from anydim.deploy.saved import constant_member, member, stamp
-from anydim.runtime.image import PAGES, with_stamp
+from anydim.runtime.image import page_bytes, with_stamp
 
 RECORD = "derivations.json"  # the member of how constants are derived
 SOURCE = "source"  # in the manifest: the name of the source in texts
@@ -50,7 +50,7 @@ def write_exchanged(
     members = (
         Member(parts["start.json"], records),
         Member(parts["story.json"], told),
-        Member(parts["code"], image, PAGES[level["architecture"]]),
+        Member(parts["code"], image, page_bytes(level["architecture"])),
     )
     about = {name: container.about[name] for name in ("name", "levels")}
     about["name"] = names[1] if about["name"] == names[0] else about["name"]

@@ -40,6 +40,7 @@ from anydim.runtime.image import MappedImage, map_bytes, map_file
 from anydim.runtime.loading import executable
 from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.program.variants import StoredVariants, Variant
+from anydim.runtime.systems.table import LINUX, platform_text, this_architecture, this_system
 from anydim.runtime.threads import AUTO, MOST, known_threads
 
 if TYPE_CHECKING:
@@ -90,8 +91,8 @@ class LoadedModel(CallableProgram):
         saved.interface.verify(saved.signature)
         if saved.level != level:
             raise container.fail(f"its code for {name} is for another processor")
-        if code.head.architecture != level.architecture:
-            raise container.fail(f"its code for {name} is for {code.head.architecture}")
+        if code.head.platform != level.architecture:
+            raise container.fail(f"its code for {name} is for {code.head.platform}")
         if not 1 <= saved.threads <= MOST:
             raise container.fail(f"its records have {saved.threads} threads")
         symbols = {symbol: number for number, symbol in enumerate(saved.symbols)}
@@ -314,7 +315,7 @@ def _choose(container: Container, levels: Sequence[Level], requested: str | None
     for level in possible:
         if level.missing(here) == frozenset():
             return level
-    if not here.flags:
+    if not here.flags and this_system() is LINUX:
         raise ArtefactError(
             f"{container.path}: the features of this processor are unknown, as /proc/cpuinfo "
             "cannot be read",
@@ -322,16 +323,24 @@ def _choose(container: Container, levels: Sequence[Level], requested: str | None
         )
     raise ArtefactError(
         f"{container.path} has no code that this machine can run: {_problem(possible, here)}",
-        "save the model for this processor too (see Model.save)",
+        f"save the model for this machine too: {_names_here()} (see Model.save)",
     )
+
+
+def _names_here() -> str:
+    """The targets of this system and architecture, without features."""
+    system = this_system() or LINUX
+    if this_architecture() != "x86_64":
+        return f"'{system.prefix}{this_architecture()}'"
+    return f"'{system.prefix}x86-64-v2', or up to v4"
 
 
 def _problem(levels: Sequence[Level], here: Level) -> str:
     """The requirements of the level that lacks the fewest features."""
     lacking = [(missing, level) for level in levels if (missing := level.missing(here)) is not None]
     if not lacking:
-        names = sorted({level.architecture for level in levels})
-        return f"it is for {quote_list(names)}, this is '{here.architecture}'"
+        names = sorted({platform_text(level.architecture) for level in levels})
+        return f"it is for {', '.join(names)}, this is {platform_text(here.architecture)}"
     missing, level = min(lacking, key=lambda each: len(each[0]))
     return f"{level.name} needs {quote_list(sorted(missing))}"
 

@@ -14,6 +14,7 @@ from anydim.compiler.native.build import Assembled, prepare
 from anydim.compiler.targets.elf import read_object
 from anydim.compiler.targets.image import link
 from anydim.compiler.targets.processor import NATIVE, Processor
+from anydim.compiler.targets.support import support_modules
 from anydim.compiler.targets.target import Source, Target
 from anydim.deploy.archive import Member, write, writing
 from anydim.deploy.constants import Constants
@@ -28,7 +29,7 @@ from anydim.deploy.saved import (
     stamp,
 )
 from anydim.runtime.cpu import Level, this_level
-from anydim.runtime.image import PAGES
+from anydim.runtime.image import page_bytes
 from anydim.runtime.interface import Interface, OnDevice
 from anydim.runtime.lists import Lists
 from anydim.runtime.program.program_reports import ProgramReports
@@ -96,7 +97,7 @@ def level_of(processor: Processor) -> Level:
     flags = processor.flags
     if processor.name == NATIVE:  # what LLVM detects, as far as the system reports it
         flags &= this_level().flags
-    return Level(processor.name, processor.architecture, flags)
+    return Level(processor.name, processor.platform, flags)
 
 
 def _rank(level: Level) -> tuple[str, int, str]:
@@ -112,10 +113,13 @@ def _about(level: Level) -> dict[str, object]:
 
 def _members(version: Version, lists: Lists, arrays: tuple[SavedArray, ...]) -> Iterator[Member]:
     """Records and code of a version."""
-    code, made = version.target, version.made
+    code, made = replace(version.target, processor=version.target.processor.of_images), version.made
     level = level_of(code.processor)
     prepared = prepare(made, code)
-    sources = {**prepared.sources, **_inside(version, prepared.interface)}
+    sources = {
+        **prepared.sources, **_inside(version, prepared.interface),
+        **support_modules(code.processor.system),
+    }  # fmt: skip
     objects = list(code.compile(sources).code.values())
     sites = tuple(_link_variants(version, objects))
     outside = _outside(version, prepared.interface)
@@ -134,10 +138,10 @@ def _members(version: Version, lists: Lists, arrays: tuple[SavedArray, ...]) -> 
     story = print_record(
         ProgramReports(program, version.notes, version.last_indices, version.mixing)
     )
-    image = link(objects, record.symbols, stamp(saved, story))
+    image = link(objects, record.symbols, stamp(saved, story), code.processor.system)
     yield Member(member(level.name, "start.json"), saved)
     yield Member(member(level.name, "story.json"), story)
-    yield Member(member(level.name, "code"), image, PAGES[level.architecture])
+    yield Member(member(level.name, "code"), image, page_bytes(level.architecture))
     for number, device in enumerate(devices):
         for module, data in enumerate(outside.get(device.name, {}).values()):
             yield Member(device_member(level.name, number, module), data)

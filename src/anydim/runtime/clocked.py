@@ -12,7 +12,6 @@ Entry points of devices (`devices/c_entry_points.py`) are timed in the same way.
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -24,6 +23,7 @@ from typing import Any
 from anydim.base.records import dataclass
 from anydim.runtime.device_calls import Note
 from anydim.runtime.executable import Executable
+from anydim.runtime.system_functions import c_library
 
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 Words = Sequence[Sequence[tuple[int, int]]]
@@ -228,8 +228,7 @@ def spent_on_nothing() -> int:
 
     The minimum of many, so that no more than the clock's own time is subtracted from a launch.
     """
-    system = ctypes.CDLL(None) if os.name == "posix" else ctypes.cdll.msvcrt
-    nothing = ENTRY(ctypes.cast(system.labs, ctypes.c_void_p).value or 0)
+    nothing = ENTRY(ctypes.cast(c_library().labs, ctypes.c_void_p).value or 0)
     spent = []
     for _ in range(_TRIED):
         begin = now()
@@ -241,8 +240,7 @@ def spent_on_nothing() -> int:
 @cache
 def spent_on_noting() -> int:
     """Nanoseconds that recording a part takes outside its own two clock readings."""
-    system = ctypes.CDLL(None) if os.name == "posix" else ctypes.cdll.msvcrt
-    nothing = ENTRY(ctypes.cast(system.labs, ctypes.c_void_p).value or 0)
+    nothing = ENTRY(ctypes.cast(c_library().labs, ctypes.c_void_p).value or 0)
     parts: list[tuple[int, ...]] = []
 
     def run(arguments: int, start: int, stop: int, scratch: int) -> None:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from functools import cache
 
 from anydim.base.records import dataclass
+from anydim.runtime.systems.linux import cpuinfo_value
+from anydim.runtime.systems.table import this_platform, this_system
 
-_SAME = {"AMD64": "x86_64", "amd64": "x86_64", "arm64": "aarch64"}
 _TILES_PLEASE = (158, 0x1023, 18)  # arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-_ENOUGH = 1 << 14  # bytes of /proc/cpuinfo with the first processor; reading all of it is slow
 
 
 @dataclass(frozen=True)
 class Level:
     """A processor level: a name, an architecture, and required features.
 
-    `flags` are feature names as in /proc/cpuinfo.
+    `architecture` is a platform (`System.platform`), `flags` are names as in /proc/cpuinfo.
     """
 
     name: str
@@ -37,46 +36,23 @@ def this_level() -> Level:
 
     The flags are empty if the system does not report them.
     """
-    flags = frozenset(_cpuinfo_value("flags", "Features").split())
+    system = this_system()
+    flags = frozenset() if system is None else system.load().flags()
     if not tiles_allowed():
         flags = frozenset(flag for flag in flags if not flag.startswith("amx_"))
-    return Level("native", _architecture(), flags)
+    return Level("native", this_platform(), flags)
 
 
 @cache
 def tiles_allowed() -> bool:
     """Request permission for AMX tiles and return whether it was granted; it holds for all threads
     and children. Source: Linux, Documentation/arch/x86/xstate.rst."""
-    if _architecture() != "x86_64" or "amx_tile" not in _cpuinfo_value("flags").split():
+    if this_platform() != "x86_64" or "amx_tile" not in cpuinfo_value("flags").split():
         return False
     system = ctypes.CDLL(None)
     return hasattr(system, "syscall") and system.syscall(*map(ctypes.c_long, _TILES_PLEASE)) == 0
 
 
-def _architecture() -> str:
-    name = os.uname().machine if hasattr(os, "uname") else ""
-    return _SAME.get(name, name)
-
-
 def processor_name() -> str:
     """Return the processor's model name, '' if unknown."""
-    return _cpuinfo_value("model name")
-
-
-def _cpuinfo_value(*names: str) -> str:
-    """Return the first processor's value for one of several keys of /proc/cpuinfo."""
-    for line in _first_processor().splitlines():
-        name, _, values = line.partition(":")
-        if name.strip() in names:
-            return values.strip()
-    return ""
-
-
-@cache
-def _first_processor() -> str:
-    """Return the beginning of /proc/cpuinfo; the kernel takes a while to write it."""
-    try:
-        with open("/proc/cpuinfo", "rb") as file:
-            return file.read(_ENOUGH).decode("ascii", "replace")
-    except OSError:
-        return ""
+    return cpuinfo_value("model name")

@@ -15,7 +15,7 @@ import numpy
 
 from anydim.runtime import context
 from anydim.runtime.results import MAPPED
-from anydim.runtime.system import memory_functions
+from anydim.runtime.system_functions import memory_functions
 
 _Head = ctypes.c_int64 * (context.HEAD // 8)
 FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(memory_functions()[1])

@@ -25,6 +25,7 @@ from anydim.base.errors import BusyError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
 from anydim.base.user_values import seconds_of, short_repr
+from anydim.runtime.system_functions import c_library
 
 CALLS = 32
 SMALL = 256 << 10  # bytes
@@ -276,8 +277,7 @@ def trim_system() -> None:
 @cache
 def _malloc_trim() -> Callable[[int], int] | None:
     """Return glibc's malloc_trim, if available."""
-    system = ctypes.CDLL(None) if os.name == "posix" else None
-    found = getattr(system, "malloc_trim", None)
+    found = getattr(c_library(), "malloc_trim", None)
     if found is not None:
         found.argtypes, found.restype = (ctypes.c_size_t,), ctypes.c_int
     return found

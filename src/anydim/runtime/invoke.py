@@ -23,7 +23,7 @@ from anydim.base.dtypes import from_numpy
 from anydim.runtime.exchange import code_of, exchange_of
 from anydim.runtime.pointers import HEADS, pointers
 from anydim.runtime.signature import Signature
-from anydim.runtime.system import memory_functions
+from anydim.runtime.system_functions import memory_functions
 
 Invoke = Callable[[Any, Any], Any]
 

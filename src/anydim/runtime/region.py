@@ -21,7 +21,7 @@ from anydim.runtime.interface import OnDevice
 from anydim.runtime.invoke import POSSIBLE, Invoke, NewResults, Table
 from anydim.runtime.pointers import fill, pointers
 from anydim.runtime.results import MAPPED
-from anydim.runtime.system import memory_functions
+from anydim.runtime.system_functions import memory_functions
 from anydim.runtime.threads import Pool
 
 COPIED_BELOW = 1 << 16  # results below this size in bytes are copied instead of owned

@@ -17,6 +17,7 @@ from typing import Any
 from anydim.base.records import dataclass
 from anydim.base.user_values import whole_within
 from anydim.runtime.cores import usual_cores
+from anydim.runtime.system_functions import c_library
 
 SPINNING = 50e-6  # seconds that a worker spins before it blocks: most calls follow sooner
 _ALL_WORTH = 1 << 16  # above the work for which sleeping workers are woken
@@ -136,8 +137,8 @@ class _Memory:
 def _system_functions(locks: ctypes.Array[ctypes.c_void_p]) -> list[int | None]:
     """Initialise mutex and conditions; return the addresses of lock, unlock, wait, broadcast,
     yield."""
-    system = ctypes.CDLL(None) if os.name == "posix" else None
-    if system is None or not hasattr(system, "pthread_cond_wait"):
+    system = c_library()
+    if not hasattr(system, "pthread_cond_wait"):
         raise OSError("no POSIX threads on this system")
     system.pthread_mutex_init(ctypes.c_void_p(locks[0]), None)
     for condition in locks[1:]:

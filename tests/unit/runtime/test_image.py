@@ -15,7 +15,7 @@ GOOD = head("x86_64", LENGTH, ENTRIES, bytes(range(32))) + BODY
 
 def test_a_head_reads_back() -> None:
     found = read_head(GOOD)
-    assert (found.architecture, found.length, found.entries) == ("x86_64", LENGTH, ENTRIES)
+    assert (found.platform, found.length, found.entries) == ("x86_64", LENGTH, ENTRIES)
     assert found.stamp == bytes(range(32))
 
 

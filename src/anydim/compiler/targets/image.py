@@ -13,19 +13,26 @@ from anydim.base.records import dataclass
 from anydim.compiler.targets.elf import Object, Section, Symbol, read_object
 from anydim.compiler.targets.relocations import RULES
 from anydim.runtime.image import head, head_bytes
+from anydim.runtime.systems.table import LINUX, System
 
 _ALIGNMENT = 64  # of functions: a cache line
 _LARGEST = 1 << 27  # bytes; how far an aarch64 branch reaches
 _PADDING = b"\xcc"  # x86-64: a trap; aarch64 never runs the gap between functions
 
 
-def link(objects: Iterable[bytes], entries: Sequence[str], stamp: bytes = bytes(32)) -> bytes:
+def link(
+    objects: Iterable[bytes],
+    entries: Sequence[str],
+    stamp: bytes = bytes(32),
+    system: System = LINUX,
+) -> bytes:
     """Return the image of objects; `entries` are its exported symbols, in that order.
 
-    `stamp` identifies the owner of the code in 32 bytes. Raises InternalError if objects need a
-    feature that an image does not support, or are incompatible.
+    The objects have the conventions of `system`. `stamp` identifies the owner of the code in 32
+    bytes. Raises InternalError if objects need a feature that an image does not support, or are
+    incompatible.
     """
-    return _Link([read_object(data) for data in objects], entries).image(stamp)
+    return _Link([read_object(data) for data in objects], entries).image(stamp, system)
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,7 @@ class _Link:
         self.starts = {(each.object, each.number): each.start for each in self.placed}
         self.public = dict(self._public())
 
-    def image(self, stamp: bytes) -> bytes:
+    def image(self, stamp: bytes, system: System) -> bytes:
         if self.length > _LARGEST:
             raise InternalError(f"an image of {self.length} bytes")
         code = bytearray(_PADDING * self.length)
@@ -71,7 +78,7 @@ class _Link:
         if missing:
             raise InternalError(f"no object defines {missing}")
         offsets = [self.public[name] for name in self.entries]
-        start = head(self.architecture, len(code), offsets, stamp)
+        start = head(system.platform(self.architecture), len(code), offsets, stamp)
         code[: len(start)] = start
         return bytes(code)
 

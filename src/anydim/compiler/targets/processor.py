@@ -3,6 +3,7 @@
     x86-64-v2  x86-64-v3  x86-64-v4       the levels of the x86-64 ABI
     aarch64                               ARMv8-A with NEON
     x86-64-v3+vnni  aarch64+dotprod       and one additional feature
+    windows-x86-64-v3  macos-aarch64      the same on other systems (`runtime/systems/table.py`)
     wasm32                                browsers and node: WebAssembly with vectors of 128 bits
     wasm32+relaxed                        and fused multiply-add where the processor has it
     native                                the processor of this process
@@ -13,7 +14,7 @@ are ever passed to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 
@@ -22,6 +23,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion
 from anydim.compiler.kernels.launch import TF32, Machine
 from anydim.compiler.kernels.limits import DEFAULTS, Limits
+from anydim.runtime.systems.table import LINUX, SYSTEMS, System, system_of
 
 NATIVE = "native"
 _TILES = ("amx-int8", "amx-tile")
@@ -65,6 +67,23 @@ class Processor:
         name = self.triple.split("-")[0]
         return _SAME.get(name, name)
 
+    @cached_property
+    def system(self) -> System:
+        """The system whose conventions its code has."""
+        return system_of(self.triple)
+
+    @property
+    def platform(self) -> str:
+        """The name of its architecture and system in saved files."""
+        return self.system.platform(self.architecture)
+
+    @property
+    def of_images(self) -> Processor:
+        """The same with ELF objects, which images are linked of, whatever its system has."""
+        if self.system.objects == "ELF" or self.triple.endswith("-elf"):
+            return self
+        return replace(self, triple=f"{self.triple}-elf")
+
     @property
     def is_wasm(self) -> bool:
         """Whether its code runs in browsers: addresses have 32 bits, functions have types."""
@@ -94,9 +113,9 @@ class Processor:
 
         Vectors, registers and object format must be the same.
         """
-        if "linux" not in self.triple:
+        if self.system is not LINUX or self.is_wasm:
             return None
-        levels = (row.processor for row in reversed(_ROWS))
+        levels = (row.processor for row in reversed(_LINUX_ROWS))
         same = (p for p in levels if p.architecture == self.architecture and p.has <= self.has)
         found = next(same, None)
         own = (self.vector_bytes, self.registers)
@@ -137,13 +156,12 @@ def _text(features: tuple[str, ...]) -> str:
     return ",".join(f"+{feature}" for feature in sorted(features))
 
 
-# ELF on every system; the calling convention of Linux, the BSDs and macOS
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
 _WEB = ("bulk-memory", "mutable-globals", "nontrapping-fptoint", "sign-ext", "simd128")
 _V2 = ("cx16", "popcnt", "sahf", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
 _V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
-_ROWS = (
+_LINUX_ROWS = (
     _Described(Processor("x86-64-v2", _X86, "x86-64-v2", _text(_V2), 16, 16), {}),
     _Described(
         Processor("x86-64-v3", _X86, "x86-64-v3", _text(_V3), 32, 16), {"vnni": ("avxvnni",)}
@@ -168,12 +186,28 @@ _ROWS = (
         {"relaxed": ("relaxed-simd",)},
     ),
 )
+
+
+def _rows() -> Iterator[_Described]:
+    """The table on every system. Tiles are on Linux alone, where a process asks for them."""
+    yield from _LINUX_ROWS
+    for system in SYSTEMS:
+        for row in _LINUX_ROWS if system is not LINUX else ():
+            here = row.processor
+            if here.architecture in system.architectures:
+                triple = f"{here.architecture}-{system.triple}"
+                more = {name: new for name, new in row.more.items() if "amx-tile" not in new}
+                made = replace(here, name=system.prefix + here.name, triple=triple)
+                yield _Described(made, more)
+
+
+_ROWS = tuple(_rows())
 _BY_NAME = {row.processor.name: row for row in _ROWS}
 
 
 def describe_processor(text: str) -> Processor:
     """Return the processor described by a text; raises OptionError if it is unknown."""
-    name, *added = text.split("+")
+    name, *added = text.removeprefix("linux-").split("+")
     row = _BY_NAME.get(name)
     if row is None:
         known = [NATIVE, *_BY_NAME]

@@ -28,7 +28,7 @@ from anydim.base.errors import DeviceError, DeviceMemoryError, UserError
 from anydim.base.records import dataclass
 from anydim.runtime import slots
 from anydim.runtime.devices import context
-from anydim.runtime.system import memory_functions
+from anydim.runtime.system_functions import memory_functions
 
 _FAILED = ctypes.CFUNCTYPE(None, *(ctypes.c_int64,) * 3)
 _NATIVE = {

@@ -12,7 +12,7 @@ import pytest
 from anydim.compiler.native.blocks import CLEAR, DROP, LEAVE, TRIM, blocks_code
 from anydim.compiler.targets.targets import target
 from anydim.runtime import context
-from anydim.runtime.system import memory_functions
+from anydim.runtime.system_functions import memory_functions
 
 POINTER, WORD = ctypes.c_void_p, ctypes.c_int64
 NAMES = ("anydim_allocate", "anydim_hold", DROP, "anydim_arena", LEAVE, CLEAR, TRIM, "anydim_grow")

@@ -17,6 +17,7 @@ from anydim.compiler.targets.image import link
 from anydim.compiler.targets.llvm.compiler import compile_modules
 from anydim.compiler.targets.processor import Processor, describe_processor, every_name
 from anydim.compiler.targets.run import ENTRY
+from anydim.compiler.targets.support import support_modules
 from anydim.compiler.targets.target import Source
 from anydim.compiler.targets.targets import target
 from anydim.runtime.image import MappedImage, map_bytes, map_file, read_head
@@ -120,7 +121,7 @@ def test_the_same_objects_make_the_same_image(name: str) -> None:
     assert image(TEXTS, ENTRIES, describe_processor(name)) == image(
         TEXTS, ENTRIES, describe_processor(name)
     )
-    assert read_head(image(TEXTS, ENTRIES, describe_processor(name))).architecture in (
+    assert read_head(image(TEXTS, ENTRIES, describe_processor(name))).platform in (
         "x86_64",
         "aarch64",
     )
@@ -172,9 +173,10 @@ def unary(name: str, lanes: int, half: bool = False) -> ir.Kernel:
 
 
 def linked(kernels: Mapping[str, ir.Kernel], processor: Processor) -> bytes:
-    made = target("llvm", processor.name)
-    modules = made.sources(kernels.values(), processor)
-    return link(made.compile(modules).code.values(), list(kernels))
+    made = replace(target("llvm", processor.name), processor=processor.of_images)
+    modules = made.sources(kernels.values(), made.processor)
+    code = {**made.compile(modules).code, **made.compile(support_modules(processor.system)).code}
+    return link(code.values(), list(kernels), system=processor.system)
 
 
 @pytest.mark.parametrize("name", every_name())
@@ -184,7 +186,7 @@ def test_kernels_of_every_processor_need_nothing_else(name: str, half: bool) -> 
     lanes = processor.vector_bytes // 4
     kernels = {f"k_{each}": unary(each, lanes, half) for each in FUNCTIONS}
     head = read_head(linked(kernels, processor))
-    assert head.architecture == processor.architecture
+    assert head.platform == processor.platform
     assert len(head.entries) == len(FUNCTIONS)
 
 

@@ -22,7 +22,11 @@ from anydim.compiler.targets.processor import describe_processor, every_name
 from anydim.compiler.targets.targets import target
 from tests.unit.compiler.targets.programs import START, STOP, index, kernel, loop
 
-ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
+MACHINES = {  # how an object begins: its format, and the number of its architecture
+    "ELF": {"x86_64": (18, 62), "aarch64": (18, 183)},
+    "COFF": {"x86_64": (0, 0x8664)},
+    "Mach-O": {"x86_64": (4, 7), "aarch64": (4, 12)},
+}
 
 
 def triad(lanes: int) -> ir.Kernel:
@@ -43,17 +47,20 @@ def dots(lanes: int) -> ir.Kernel:
 
 
 @pytest.mark.parametrize("name", every_name())
-def test_every_described_processor_gets_elf_objects(name: str) -> None:
+def test_every_described_processor_gets_objects_of_its_system(name: str) -> None:
     made = target("llvm", name)
-    assert made.processor.name == name
+    system = made.processor.system
+    assert made.processor.name == name and name.startswith(system.prefix)
     assert made.load is None
     lanes = made.machine.lanes(float32)
     modules = made.sources([triad(lanes), dots(lanes)], made.processor)
     with settings.override(use_cache=False):
         objects = made.compile(modules, 1)
     for code in objects.code.values():
-        assert code[:5] == b"\x7fELF\x02"
-        assert struct.unpack_from("<H", code, 18)[0] == ELF_MACHINES[made.processor.architecture]
+        assert (code[:5] == b"\x7fELF\x02") == (system.objects == "ELF")
+        assert (code[:4] == b"\xcf\xfa\xed\xfe") == (system.objects == "Mach-O")
+        at, number = MACHINES[system.objects][made.processor.architecture]
+        assert struct.unpack_from("<H", code, at)[0] == number
 
 
 @pytest.mark.parametrize(

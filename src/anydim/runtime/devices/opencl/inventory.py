@@ -9,7 +9,7 @@ from anydim.base.errors import DeviceError
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
 from anydim.runtime.devices.opencl.libopencl import ClError, Library, library
-from anydim.runtime.system import lock_functions
+from anydim.runtime.system_functions import lock_functions
 
 _PLATFORM_NAME, _PLATFORM_VERSION = 0x0902, 0x0901
 _NAME, _DRIVER, _VERSION, _EXTENSIONS, _TYPE = 0x102B, 0x102D, 0x102F, 0x1030, 0x1000

@@ -19,7 +19,7 @@ from anydim.runtime.devices.opencl import state
 from anydim.runtime.devices.opencl.device import Kernel, OpenClDevice, context_of
 from anydim.runtime.devices.opencl.libopencl import Library, error_of
 from anydim.runtime.devices.opencl.watching import Watched
-from anydim.runtime.system import Mutex, memory_functions
+from anydim.runtime.system_functions import Mutex, memory_functions
 
 KIND = "opencl-shared 2"
 

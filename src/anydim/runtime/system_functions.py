@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import threading
 from functools import cache
+
+from anydim.runtime.systems.table import this_system
 
 _MUTEX_BYTES = 256  # above the size of a mutex on any system
 
 
 @cache
-def memory_functions() -> tuple[int, ...]:
-    """Return the addresses of malloc, free, memcpy and memset."""
-    system = ctypes.CDLL(None) if os.name == "posix" else ctypes.cdll.msvcrt
-    return tuple(_address(system, name) for name in ("malloc", "free", "memcpy", "memset"))
+def c_library() -> ctypes.CDLL:
+    """Return the system's C library; where it has POSIX threads, with them."""
+    system = this_system()
+    return ctypes.CDLL(system.c_library or None if system else None)
 
 
 @cache
-def lock_functions() -> tuple[int, int]:
+def memory_functions() -> tuple[int, ...]:
+    """Return the addresses of malloc, free, memcpy and memset."""
+    return tuple(_address(c_library(), name) for name in ("malloc", "free", "memcpy", "memset"))
+
+
+@cache
+def lock_functions() -> tuple[int, ...]:
     """Return the addresses of mutex lock and unlock; both 0 without POSIX threads."""
-    system = ctypes.CDLL(None) if os.name == "posix" else None
-    if system is None or not hasattr(system, "pthread_mutex_init"):
+    if not hasattr(c_library(), "pthread_mutex_init"):
         return 0, 0
-    return _address(system, "pthread_mutex_lock"), _address(system, "pthread_mutex_unlock")
+    return tuple(_address(c_library(), f"pthread_mutex_{name}") for name in ("lock", "unlock"))
 
 
 class Mutex:
@@ -35,7 +41,7 @@ class Mutex:
         self._holders: set[int] = set()
         self.functions = lock_functions()
         if self.functions[0]:
-            ctypes.CDLL(None).pthread_mutex_init(ctypes.c_void_p(self.address), None)
+            c_library().pthread_mutex_init(ctypes.c_void_p(self.address), None)
             made = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
             self._take, self._give = map(made, self.functions)
 

@@ -1,0 +1,58 @@
+"""Windows: memory is written, then made executable. Source: Microsoft, memoryapi.h."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from ctypes import c_size_t, c_uint32, c_void_p
+from functools import cache
+from typing import Any
+
+from anydim.runtime.systems.code_memory import CodeMemory, system_error, view_of
+from anydim.runtime.systems.cpuid import WINDOWS_STUBS, x86_flags
+
+_COMMIT_AND_RESERVE, _RELEASE = 0x3000, 0x8000
+_READ_WRITE, _EXECUTE_READ = 0x04, 0x20
+
+
+@cache
+def _kernel() -> Any:
+    """Return the functions of the system; a pointer is an argument of 64 bits."""
+    kernel = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined]
+    kernel.VirtualAlloc.restype = c_void_p
+    kernel.VirtualAlloc.argtypes = c_void_p, c_size_t, c_uint32, c_uint32
+    kernel.VirtualProtect.argtypes = c_void_p, c_size_t, c_uint32, c_void_p
+    kernel.VirtualFree.argtypes = c_void_p, c_size_t, c_uint32
+    kernel.FlushInstructionCache.argtypes = c_void_p, c_void_p, c_size_t
+    kernel.GetCurrentProcess.restype = c_void_p
+    return kernel
+
+
+class _Owner:
+    """Frees memory when nothing refers to it any more."""
+
+    def __init__(self, address: int) -> None:
+        weakref.finalize(self, _kernel().VirtualFree, address, 0, _RELEASE).atexit = False
+
+
+def map_code(code: bytes) -> CodeMemory:
+    """Copy code to executable memory; raises ArtefactError if the system forbids it."""
+    kernel, before = _kernel(), c_uint32()
+    address = kernel.VirtualAlloc(None, len(code), _COMMIT_AND_RESERVE, _READ_WRITE)
+    if not address:
+        raise system_error(f"the system has no memory for code: {_reason()}")
+    owner = _Owner(address)
+    ctypes.memmove(address, code, len(code))
+    if not kernel.VirtualProtect(address, len(code), _EXECUTE_READ, ctypes.byref(before)):
+        raise system_error(f"the system forbids executable memory: {_reason()}")
+    kernel.FlushInstructionCache(kernel.GetCurrentProcess(), address, len(code))
+    return CodeMemory(view_of(address, len(code)), address, owner)
+
+
+def flags() -> frozenset[str]:
+    """Return the features of this processor."""
+    return x86_flags(map_code, WINDOWS_STUBS)
+
+
+def _reason() -> str:
+    return str(ctypes.WinError(ctypes.get_last_error()))  # type: ignore[attr-defined]
