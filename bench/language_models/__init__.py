@@ -1,0 +1,1 @@
+"""Language models beside llama.cpp, OpenVINO GenAI, vLLM and transformers (`__main__.py`)."""
