@@ -1,6 +1,7 @@
 """Writes the wheel of `anydim-runtime`: what loads and runs saved models, with numpy alone.
 
-The extra `cli` adds the packages of the command line, `serve` those of the server besides.
+The extra `cli` adds the packages of the command line, `serve` those of the server besides, `lm`
+those of saved language models.
 
     python -m release.runtime_wheel dist
 
@@ -33,11 +34,15 @@ NAME = "anydim-runtime"
 KEYWORDS = ("inference", "runtime", "dynamic shapes", "numpy")
 COMPILER = "Topic :: Software Development :: Compilers"  # which this distribution is not
 ROOMS = ("base", "sizes", "runtime", "deploy", "serving")
-ALONE = ("__init__", "__main__", "api/__init__", "api/compile_options", "compiler/__init__")
+ALONE = (
+    "__init__", "__main__", "api/__init__", "api/cached_rows", "api/compile_options",
+    "compiler/__init__",
+)  # fmt: skip
 STRATEGIES = "compiler/variants/strategies"  # what `load` may be asked for
 SESSIONS = "ort"  # of saved models
 COMMANDS = (
-    "__init__", "app", "arrays", "bench", "bench_rows", "caching", "commands", "devices", "feeding",
+    "__init__", "app", "arrays", "bench", "bench_rows", "bench_tokens", "caching",
+    "chatting", "commands", "devices", "feeding",
     "inspecting", "lengths", "memory", "opening", "options", "profiling", "saving", "serving",
     "tracing",
 )  # fmt: skip
@@ -46,6 +51,7 @@ REPORTS = (
     "trace_page",
 )  # fmt: skip
 CLI = ("click", "rich")  # packages of the command line
+LM = ("tokenizers", "jinja2")  # packages of saved language models
 SERVE = "serve"  # the extra of the server, which has the packages of the whole distribution's
 DATA = ("py.typed", "serving/server/page.html")  # files beside modules
 COMPILING = {
@@ -55,11 +61,15 @@ COMPILING = {
     ),
     *(f"anydim/ort/{name}.py" for name in ("file", "cached_compile")),
 }
-# need the compiler; need Ray; need the compiler
-LEFT = (
-    "anydim/deploy/export/", "anydim/deploy/web/", "anydim/serving/ray/",
-    "anydim/serving/language_models/",
-)  # fmt: skip
+LEFT = ("anydim/deploy/export/", "anydim/deploy/web/", "anydim/serving/ray/")
+LANGUAGE = "anydim/serving/language_models/"  # of which files that are not saved need the compiler
+SAVED_LANGUAGE = {
+    f"{LANGUAGE}{name}.py"
+    for name in (
+        "__init__", "chat_template", "decoder_caches", "decoder_spec", "language_model", "opened",
+        "paths", "saved_model", "sources", "tokenizer_files",
+    )
+}  # fmt: skip
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -74,7 +84,8 @@ def modules() -> list[Path]:
     found += sorted((SOURCE / "anydim" / STRATEGIES).rglob("*.py"))
     names = {path: path.relative_to(SOURCE).as_posix() for path in found}
     return [path for path, name in names.items()
-            if name not in COMPILING and not name.startswith(LEFT)]  # fmt: skip
+            if name not in COMPILING and not name.startswith(LEFT)
+            and (name in SAVED_LANGUAGE or not name.startswith(LANGUAGE))]  # fmt: skip
 
 
 def write(folder: Path) -> Path:
@@ -113,7 +124,9 @@ def _files(project: Mapping[str, Any], about: str) -> Iterator[tuple[str, bytes]
 def _metadata(project: Mapping[str, Any]) -> str:
     needed = {re.split(r"\W", each)[0]: each for each in project["dependencies"]}
     cli = [needed[name] for name in CLI]
-    extras = {"cli": cli, SERVE: [*cli, *project["optional-dependencies"][SERVE]]}
+    optional = project["optional-dependencies"]
+    extras = {"cli": cli, SERVE: [*cli, *optional[SERVE]]}
+    extras["lm"] = [each for each in optional["lm"] if each.startswith(LM)]
     head = [
         ("Metadata-Version", "2.4"),
         ("Name", NAME),

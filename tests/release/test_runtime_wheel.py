@@ -8,6 +8,7 @@ import subprocess
 import sys
 import venv
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy
@@ -16,6 +17,7 @@ import pytest
 import anydim as ad
 from release.runtime_wheel import COMPILER, ROOT, SOURCE, modules, tomllib, write
 from tests.unit.deploy.kinds import KINDS
+from tests.unit.serving.language_models.tiny_models import write_folder
 
 SCRIPT = """
 import importlib.util, sys
@@ -53,6 +55,7 @@ def test_the_same_tree_gives_the_same_wheel(tmp_path: Path) -> None:
     extras = {"cli": ["click", "rich"]}
     packages = project["optional-dependencies"]["serve"]
     extras["serve"] = [*extras["cli"], *(each.split(">")[0] for each in packages)]
+    extras["lm"] = ["tokenizers", "jinja2"]
     assert required[0].split(">")[0] == "numpy" and len(required) == 1 + sum(
         map(len, extras.values())
     )
@@ -102,15 +105,47 @@ def test_a_fresh_environment_runs_saved_models(tmp_path: Path) -> None:
         assert "pip install anydim" in hint
 
 
-def environment(folder: Path, wheel: Path) -> str:
-    """The interpreter of a virtual environment with numpy and the wheel."""
+LANGUAGE = """
+import importlib.util, anydim
+assert importlib.util.find_spec("llvmlite") is None
+with anydim.language_model("tiny.anydim", threads=1) as lm:
+    print(lm.generate("the quick", 8).read(), end="")
+    print(lm.chat([{"role": "user", "content": "a"}], 8).read())
+try:
+    anydim.language_model("tiny")
+except anydim.MissingError as error:
+    print(error.problem)
+"""
+
+
+@pytest.mark.slow
+def test_a_fresh_environment_runs_saved_language_models(tmp_path: Path) -> None:
+    with ad.language_model(write_folder(tmp_path / "tiny"), threads=1) as lm:
+        lm.save(tmp_path / "tiny.anydim")
+        text = lm.generate("the quick", 8).read()
+        text += lm.chat([{"role": "user", "content": "a"}], 8).read()
+    names = ("numpy", "tokenizers", "jinja2", "markupsafe")
+    python = environment(tmp_path / "empty", write(tmp_path), names)
+    done = subprocess.run(
+        [python, "-c", LANGUAGE], cwd=tmp_path, env={}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    problem = (
+        "a language model that is not saved needs the compiler, which is not in anydim-runtime"
+    )
+    assert done.stdout == f"{text}\n{problem}\n"
+
+
+def environment(folder: Path, wheel: Path, names: Sequence[str] = ("numpy",)) -> str:
+    """The interpreter of a virtual environment with the wheel and packages of this one."""
     venv.create(folder, with_pip=False, symlinks=True)
     (site,) = folder.glob("lib/python*/site-packages")
     install = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--quiet",
                "--target", str(site), str(wheel)]  # fmt: skip
     subprocess.run(install, check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
-    for path in Path(numpy.__file__).parents[1].glob("numpy*"):
-        (site / path.name).symlink_to(path)
+    for name in names:
+        for path in Path(numpy.__file__).parents[1].glob(f"{name}*"):
+            (site / path.name).symlink_to(path)
     return str(folder / "bin" / "python")
 
 

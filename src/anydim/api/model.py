@@ -25,6 +25,7 @@ from anydim.base.user_values import (
     path_of,
     seconds_of,
     text_of,
+    texts_of,
     whole_within,
 )
 from anydim.compiler.variants.compiled_variants import Fitted
@@ -181,9 +182,7 @@ class Model(Fitted, CallableProgram):
 
         file = path_of("path", path)
         function_of("progress", progress)
-        several = isinstance(targets, (list, tuple, set, frozenset))
-        names = [text_of("target", name) for name in (targets if several else (targets,))]
-        names = names if isinstance(targets, (str, list, tuple)) else sorted(names)
+        names = texts_of("target", targets)
         self._write(file, names, progress, members=members_of(self.adapter))
 
     def _write(

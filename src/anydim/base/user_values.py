@@ -69,6 +69,13 @@ def text_of(name: str, value: Any, hint: str = "") -> str:
     return str(value)
 
 
+def texts_of(name: str, value: Any) -> list[str]:
+    """Validate a text, or several."""
+    several = isinstance(value, (list, tuple, set, frozenset))
+    texts = [text_of(name, each) for each in (value if several else (value,))]
+    return sorted(texts) if isinstance(value, (set, frozenset)) else texts
+
+
 def path_of(name: str, value: Any) -> str:
     """Validate a path that can be encoded for the system."""
     try:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import click
 
@@ -15,10 +16,12 @@ from anydim.base.errors import OptionError
 from anydim.base.settings import USUAL_TARGET
 from anydim.base.text import quote_list
 from anydim.cli import arrays
+from anydim.cli.chatting import open_language_model
 from anydim.cli.opening import compile_model
 from anydim.cli.options import Request, like_option, model_command
 from anydim.cli.report.console import Console
 from anydim.cli.report.text import duration
+from anydim.serving.language_models.paths import is_language_model
 
 
 @model_command
@@ -58,16 +61,27 @@ from anydim.cli.report.text import duration
     show_default=True,
     help="Size limit of specialised code.",
 )
+@click.option(
+    "--context", type=click.IntRange(1), metavar="TOKENS", help="Of a language model: most tokens."
+)
+@click.option(
+    "--quantize",
+    type=click.Choice(["q8", "q4"]),
+    help="Of a language model: float weights become codes of 8 or 4 bits.",
+)
 @like_option
 def compile(
     request: Request, output: str, targets: Sequence[str], inputs: Sequence[str],
-    profile: str | None, profile_seconds: float, profile_mebibytes: float,
+    profile: str | None, profile_seconds: float, profile_mebibytes: float, context: int | None,
+    quantize: str | None,
 ) -> None:  # fmt: skip
     """Compile MODEL for all sizes that --dim allows, and save it to a file.
 
     `anydim run | plan | explain | bench | inspect` accept the file as MODEL, and `anydim.load`
     loads it in Python, which needs numpy only: no compiler, no ONNX. The loader picks the best
-    code in the file that the machine can run.
+    code in the file that the machine can run. The file of a language model (GGUF, or a folder of
+    Hugging Face) has its tokenizer and chat template: `anydim chat | serve` and
+    `anydim.language_model` open it.
 
     \b
     Examples:
@@ -76,15 +90,29 @@ def compile(
         --target x86-64-v3 --target x86-64-v4 --target aarch64
       anydim compile encoder.onnx -o encoder.anydim --profile sizes.jsonl
       anydim compile kernels.tc:norm -o norm.anydim --type T=float64
+      anydim compile SmolLM2-135M-Instruct.Q4_1.gguf -o smollm2.anydim
     """
     check_file(output)
     check_targets(targets)
     console = Console(request.quiet)
+    if is_language_model(request.model):
+        lm = open_language_model(
+            console, request.model, request.threads, "1GiB", context, quantize, request.precision
+        )
+        _save(console, lm, output, targets)
+        return
+    if context is not None or quantize is not None:
+        raise OptionError("--context and --quantize are of language models", "leave them out")
     rest = {"profile_seconds": profile_seconds, "profile_mebibytes": profile_mebibytes}
     given = arrays.read(inputs)
     model = compile_model(console, request, given, "compiling", profile=profile, **rest)
     if profile is not None:
         console.note(f"bodies for recorded sizes: {len(model.variants())}")
+    _save(console, model, output, targets)
+
+
+def _save(console: Console, model: Any, output: str, targets: Sequence[str]) -> None:
+    """Write the file of a model, and a line about it."""
     start = perf_counter()
     with console.task(f"saving {Path(output).name}") as advance:
         model.save(

@@ -11,6 +11,7 @@ names the field. Counts, lengths, depth and numbers are bounded.
 from __future__ import annotations
 
 import json
+import math
 import sys
 import types
 from collections.abc import Callable, Mapping
@@ -54,6 +55,8 @@ class _Writer:
         """A value as JSON. Members of unions are tagged with their class."""
         if value is None or isinstance(value, (bool, int, str)):
             return value
+        if isinstance(value, float):
+            return value.hex()
         if isinstance(value, Size):
             return self._number(value, self.sizes, _size_text)
         if isinstance(value, Signature):
@@ -216,6 +219,16 @@ def _integer(value: Any, reader: _Reader) -> int:
     return value
 
 
+def _float(value: Any, reader: _Reader) -> float:
+    try:
+        number = float.fromhex(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.inf
+    if not math.isfinite(number):
+        raise _wrong("a number in hexadecimal", value)
+    return number
+
+
 def _string(value: Any, reader: _Reader) -> str:
     if type(value) is not str:
         raise _wrong("a text", value)
@@ -232,6 +245,7 @@ _SIMPLE: dict[Any, Read] = {
     bool: _boolean,
     int: _integer,
     str: _string,
+    float: _float,
     DType: _dtype,
     Size: lambda value, reader: reader.size(value),
     Signature: lambda value, reader: reader.signature(value),

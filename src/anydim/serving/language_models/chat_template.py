@@ -23,6 +23,7 @@ class ChatTemplate:
 
     Attributes:
         text: The text of the template.
+        special: The texts of special tokens.
         takes_tools: Whether it has a place for descriptions of functions.
 
     Raises:
@@ -43,7 +44,7 @@ class ChatTemplate:
             "raise_exception": _refuse,
             "strftime_now": lambda form: datetime.now().strftime(form),
         }
-        self._special = dict(special)
+        self.special = dict(special)
         self.text = text
         try:
             self._template = environment.from_string(text)
@@ -65,7 +66,7 @@ class ChatTemplate:
         try:
             made = self._template.render(
                 messages=list(messages), tools=tools, add_generation_prompt=add_generation_prompt,
-                **self._special,
+                **self.special,
             )  # fmt: skip
         except Exception as error:  # of Jinja, or of the template
             raise InputError(f"the chat template refuses the messages: {error}") from None

@@ -5,33 +5,19 @@ A start that finds it reads no weight of the files but for their digest, and imp
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import numpy
+from typing import TYPE_CHECKING
 
 from anydim.api.cached_rows import CachedRows
 from anydim.api.program_cache import load_or_compile_at, path_of_parts
 from anydim.base import settings
-from anydim.base.errors import ArtefactError, ModelError, UserError
+from anydim.base.errors import ModelError
 from anydim.base.read_files import FileRead
-from anydim.serving.language_models.decoder_caches import (
-    NEW,
-    OPTIONAL,
-    PICKS,
-    ROWS,
-    STATES,
-    decoder_caches,
-)
-from anydim.serving.language_models.opening import OpenedModel
-from anydim.sizes import parse
+from anydim.serving.language_models.decoder_caches import NEW, OPTIONAL, ROWS
+from anydim.serving.language_models.opened import OpenedModel
+from anydim.serving.language_models.saved_model import STEP, rows_of
 
 if TYPE_CHECKING:
     from anydim.api.model import Model
-
-ROOM = 64  # elements of a new cache
-_USUAL = {PICKS: numpy.array([-1]), STATES: numpy.empty(0, numpy.int64)}  # of optional inputs
-_STEP = "step"  # the bytes of a step as a formula, among the facts of a stored program
 
 
 def compiled_rows(
@@ -43,36 +29,20 @@ def compiled_rows(
     except OSError as error:
         raise ModelError(f"a file of {opened.name} cannot be read: {error}") from None
     path = path_of_parts(["language model", opened.arguments, f"{threads} {precision}", *digests])
-    caches: Any = decoder_caches(opened.spec)
-
-    def rows(model: Any) -> CachedRows:
-        return CachedRows(model, caches, ROWS, ROOM, None, _USUAL)
-
-    model: Any = load_or_compile_at(
-        path, lambda: _compile(opened, threads, precision),
-        lambda model: {_STEP: str(rows(model).step_formula)},
+    model = load_or_compile_at(
+        path, lambda: compile_decoder(opened, threads, precision),
+        lambda model: {STEP: str(rows_of(model, opened.spec).step_formula)},
     )  # fmt: skip
-    made = rows(model)
-    _know_step(made, getattr(model, "about", {}))
-    return made
+    return rows_of(model, opened.spec)
 
 
-def _know_step(rows: CachedRows, about: Mapping[str, Any]) -> None:
-    """Take the formula of a step from a stored program, whose records need not be read for it."""
-    text = about.get(_STEP)
-    if isinstance(text, str):
-        try:
-            vars(rows)["step_formula"] = parse(text)
-        except UserError as error:
-            raise ArtefactError(f"the formula of a step is damaged: {error}") from None
-
-
-def _compile(opened: OpenedModel, threads: int | str, precision: str | None) -> Model:
+def compile_decoder(opened: OpenedModel, threads: int | str, precision: str | None) -> Model:
     from anydim.api.cached_graph import over_rows
     from anydim.api.entry import compile
     from anydim.compiler.frontends.growing_caches import with_spare_capacity
     from anydim.serving.language_models.decoder_graph import build_decoder
 
+    assert opened.weights is not None  # of a saved model
     graph = build_decoder(opened.spec, opened.weights, "decoder")
     opened.weights.release()
     spare = with_spare_capacity(graph)

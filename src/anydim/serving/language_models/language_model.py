@@ -10,9 +10,10 @@ alone.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 
@@ -20,17 +21,28 @@ from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import InputError, OptionError
 from anydim.base.keywords import public
 from anydim.base.text import count_of
-from anydim.base.user_values import items_of, short_repr, whole_within
+from anydim.base.user_values import (
+    function_of,
+    items_of,
+    path_of,
+    short_repr,
+    texts_of,
+    whole_within,
+)
+from anydim.runtime.threads import AUTO
 from anydim.serving.constraints import AnswerForm
 from anydim.serving.decoded import unit
 from anydim.serving.decoder import Decoder
 from anydim.serving.drafts import Drafts, ModelDrafts, PromptDrafts
-from anydim.serving.language_models.compiled_rows import compiled_rows
 from anydim.serving.language_models.decoder_spec import DecoderSpec
-from anydim.serving.language_models.opening import OpenedModel, open_model, token_array
+from anydim.serving.language_models.opened import OpenedModel, token_array
+from anydim.serving.language_models.sources import compiler_module, decoder_rows, open_model
 from anydim.serving.pieces import Pieces
 from anydim.serving.sampling import Choose, sampled
 from anydim.sizes import LARGEST
+
+if TYPE_CHECKING:
+    from anydim.api.model import CompileProgress
 
 MOST_DRAFT = 64  # tokens
 _EMBEDDED = 64  # texts that wait or run at a time
@@ -43,13 +55,13 @@ def language_model(
     memory: int | str = "1 GiB", rows: int = 32, threads: int | str = "auto", tokenizer: Any = None,
     precision: str | None = None,
 ) -> LanguageModel:  # fmt: skip
-    """Open a language model: a folder of Hugging Face, or a GGUF file.
+    """Open a language model: a folder of Hugging Face, a GGUF file, or what `save` wrote.
 
     Architectures: Llama (and SmolLM), Mistral, Qwen 2 and 3, Gemma 2 and 3, Phi 3, GPT-2, GPT-NeoX.
     Nothing in the files is executed. Weights of 4 and 8 bits in GGUF files keep their width.
 
     Args:
-        path: A folder with config.json and *.safetensors, or a .gguf file.
+        path: A folder with config.json and *.safetensors, a .gguf file, or a saved model.
         context: Most tokens of a sequence. None: what the model declares, at most 8,192.
         quantize: 'q8' or 'q4': float weights of products become codes of 8 or 4 bits, with a scale
             for 32 of them. None: weights stay as they are.
@@ -68,8 +80,10 @@ def language_model(
         MissingError: A package is missing that reads the file.
     """
     opened = open_model(path, context, quantize, tokenizer)
-    model = compiled_rows(opened, threads, precision)
-    return LanguageModel(opened, Decoder(model, memory=memory, rows=rows), model)
+    model = decoder_rows(opened, threads, precision)
+    made = LanguageModel(opened, Decoder(model, memory=memory, rows=rows), model)
+    made._options = threads, precision
+    return made
 
 
 class TextStream(Iterator[str]):
@@ -140,6 +154,7 @@ class LanguageModel:
         self.name, self.spec, self.tokenizer = opened.name, opened.spec, opened.tokenizer
         self.decoder, self.model = decoder, model
         self._opened = opened
+        self._options: tuple[int | str, str | None] = AUTO, None
 
     # ---- texts and tokens ------------------------------------------------------------------------
 
@@ -343,6 +358,29 @@ class LanguageModel:
             f"  step      {exact_bytes_text(own['step'])} for a sequence of one token",
             f"  tokens    of each sequence within the memory: {fits}",
         ))  # fmt: skip
+
+    def save(
+        self, path: str | os.PathLike[str], targets: str | Sequence[str] = "native",
+        progress: CompileProgress | None = None,
+    ) -> None:  # fmt: skip
+        """Write a file that `ad.language_model` opens without a compiler: code, weights, tokenizer,
+        chat template. `anydim-runtime` runs it, with `tokenizers`, and `jinja2` for chats.
+
+        Args:
+            path: The file.
+            targets: Processors, as in `Model.save`.
+            progress: Called with `(stage, done, total)`.
+
+        Raises:
+            OptionError: A processor is unknown, the path cannot be written, or this is a saved
+                model, which has code for its own processors alone.
+        """
+        names = texts_of("target", targets)
+        function_of("progress", progress)
+        file, (threads, precision) = path_of("path", path), self._options
+        compiler_module("saving").save(
+            self._opened, self.model, file, names, progress, threads, precision
+        )
 
     def close(self) -> None:
         """Refuse new sequences, and wait for the running ones."""

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy
-
-from anydim.base.errors import InputError, ModelError, OptionError
+from anydim.base.errors import ModelError, OptionError
 from anydim.base.records import dataclass
-from anydim.base.user_values import check_text, short_repr, whole_within
-from anydim.serving.constraints import FormReader
-from anydim.serving.decoded import POOLINGS
-from anydim.serving.language_models.chat_template import ChatTemplate, check_messages
+from anydim.base.user_values import short_repr, whole_within
+from anydim.serving.language_models.chat_template import ChatTemplate
 from anydim.serving.language_models.decoder_spec import DecoderSpec
 from anydim.serving.language_models.gguf_config import gguf_context, gguf_spec
 from anydim.serving.language_models.hugging_face import (
@@ -25,6 +19,7 @@ from anydim.serving.language_models.hugging_face import (
     context_of,
     read_config,
 )
+from anydim.serving.language_models.opened import LAST, MEAN, OpenedModel
 from anydim.serving.language_models.tensor_names import FileNames
 from anydim.serving.language_models.tokenizer_files import gguf_tokenizer, read_tokenizer
 from anydim.serving.language_models.weight_files import (
@@ -35,94 +30,10 @@ from anydim.serving.language_models.weight_files import (
 )
 from anydim.sizes import LARGEST
 
-LAST, MEAN = POOLINGS
 _MEAN_MODE = "pooling_mode_mean_tokens"
 _GGUF_MEAN = 1  # llama_pooling_type of llama.cpp
 CONTEXT = 8192  # most tokens of a sequence by default, where the model allows more
 BITS: Mapping[str | None, int] = {None: 0, "q8": 8, "q4": 4}
-
-
-@dataclass(frozen=True)
-class OpenedModel:
-    """A language model's parts.
-
-    Attributes:
-        name: Name of the file or folder.
-        spec: The decoder.
-        weights: Its weights, read on demand.
-        files: The files that decide its results, and the arguments that do.
-        tokenizer: A `tokenizers.Tokenizer`, or None.
-        template: The chat template, or None.
-        stop: Tokens that end an answer.
-        begin: Tokens that begin each text.
-        end: Tokens behind each text whose embedding is wanted.
-        pooling: How hidden states become an embedding: 'last' or 'mean'.
-    """
-
-    name: str
-    spec: DecoderSpec
-    weights: DecoderWeights
-    files: tuple[str, ...]
-    arguments: str
-    tokenizer: Any
-    template: ChatTemplate | None
-    stop: frozenset[int]
-    begin: tuple[int, ...]
-    end: tuple[int, ...] = ()
-    pooling: str = LAST
-
-    def require_tokenizer(self) -> Any:
-        """The tokenizer. Raises ModelError without one."""
-        if self.tokenizer is None:
-            raise ModelError(f"{self.name} has no tokenizer.json",
-                             "give tokenizer=, or prompts of tokens")  # fmt: skip
-        return self.tokenizer
-
-    @cached_property
-    def forms(self) -> FormReader:
-        """Forms of answers in the tokens of the model. Raises ModelError without a tokenizer."""
-        return FormReader(self.require_tokenizer(), self.spec.vocabulary, self.stop)
-
-    def encode(self, text: str) -> list[int]:
-        """The tokens of a text, behind those that begin texts. Raises InputError for no text."""
-        ids = self._ids(text, special=True)
-        begin = list(self.begin)
-        return ids if ids[: len(begin)] == begin else begin + ids
-
-    def text_tokens(self, given: Any) -> numpy.ndarray:
-        """The tokens of a text or a list of tokens whose embedding is wanted.
-
-        Raises InputError for something else, unknown tokens, or more than the context.
-        """
-        if isinstance(given, str):
-            given = self.encode(given)
-            given += [token for token in self.end if given[-1:] != [token]]
-        tokens = token_array(given, self.spec.vocabulary)
-        if len(tokens) > self.spec.context:
-            raise InputError(f"the text has {len(tokens)} tokens, and sequences at most "
-                             f"{self.spec.context}", "shorten it")  # fmt: skip
-        return tokens
-
-    def chat_tokens(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None
-    ) -> list[int]:
-        """The tokens of messages in the chat template, up to where the answer begins.
-
-        Raises:
-            InputError: Malformed messages, or the template refuses them, or takes no tools.
-            ModelError: The model has no chat template.
-        """
-        check_messages(messages)
-        if self.template is None:
-            raise ModelError(f"{self.name} has no chat template", "use generate, with a prompt")
-        if tools and not self.template.takes_tools:
-            raise InputError(f"the chat template of {self.name} takes no tools",
-                             "leave them out, or describe them in a message")  # fmt: skip
-        return self._ids(self.template.render(messages, tools), special=False)
-
-    def _ids(self, text: Any, special: bool) -> list[int]:
-        check_text(text)
-        return list(self.require_tokenizer().encode(text, add_special_tokens=special).ids)
 
 
 @dataclass(frozen=True)
@@ -141,50 +52,14 @@ class _Files:
     pooling: str = LAST
 
 
-def token_array(given: Any, vocabulary: int, what: str = "a prompt is") -> numpy.ndarray:
-    """Tokens as an array, int64 [n]; raises InputError for something else."""
-    try:
-        tokens = numpy.asarray(given)
-    except Exception:  # an arbitrary object may raise anything
-        tokens = numpy.array(None)
-    if tokens.ndim != 1 or not tokens.size or tokens.dtype.kind not in "iu":
-        raise InputError(f"{what} {short_repr(given)}",
-                         "give a text or a list of tokens, at least one")  # fmt: skip
-    low, high = int(tokens.min()), int(tokens.max())
-    if low < 0 or high >= vocabulary:
-        raise InputError(f"there is no token {low if low < 0 else high}",
-                         f"tokens are 0 to {vocabulary - 1}")  # fmt: skip
-    return tokens.astype(numpy.int64)
-
-
-def is_language_model(path: Any) -> bool:
-    """Whether a path is that of a language model: a GGUF file, or a folder with config.json."""
-    try:
-        found = Path(path)
-        return found.suffix == ".gguf" or (found / "config.json").is_file()
-    except (TypeError, ValueError, OSError):
-        return False
-
-
-def open_model(
-    path: Any, context: int | None, quantize: str | None, tokenizer: Any = None
+def open_files(
+    place: Path, context: int | None, quantize: str | None, tokenizer: Path | None
 ) -> OpenedModel:
-    """Read a language model; see `language_model` for arguments and errors."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise OptionError(
-            f"a language model is {short_repr(path)}", "give the path of a folder or a .gguf file"
-        )
+    """Read a folder or a GGUF file; see `language_model` for arguments and errors."""
     if not (quantize is None or isinstance(quantize, str)) or quantize not in BITS:
         raise OptionError(f"quantize is {short_repr(quantize)}", "give 'q8', 'q4' or None")
-    if not (tokenizer is None or isinstance(tokenizer, (str, os.PathLike))):
-        raise OptionError(
-            f"tokenizer is {short_repr(tokenizer)}", "give the path of a tokenizer.json, or None"
-        )
-    place = Path(path)
-    if not place.exists():
-        raise ModelError(f"there is no '{place}'", "give the path of a folder or a .gguf file")
     read = _read_folder if place.is_dir() else _read_gguf
-    files = read(place, context, None if tokenizer is None else Path(tokenizer))
+    files = read(place, context, tokenizer)
     weights = DecoderWeights(files.weights, files.names, files.spec, BITS[quantize])
     name = place.stem if place.is_file() else place.resolve().name
     read_from = [place] if place.is_file() else sorted(place.glob("*.safetensors"))

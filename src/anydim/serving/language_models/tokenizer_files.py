@@ -37,11 +37,18 @@ def library() -> Any:
 def read_tokenizer(path: Path) -> Any:
     """Read a tokenizer.json. Raises ModelError if it is none."""
     try:
-        return library().Tokenizer.from_file(str(path))
-    except ModelError:
-        raise
+        return parse_tokenizer(path.read_bytes(), str(path))
+    except OSError as error:
+        raise ModelError(f"'{path}' is no tokenizer: {error.strerror or error}") from None
+
+
+def parse_tokenizer(text: bytes, where: str) -> Any:
+    """The tokenizer of the contents of a tokenizer.json. Raises ModelError if it is none."""
+    made = library().Tokenizer
+    try:
+        return made.from_buffer(text)
     except Exception as error:  # of the library
-        raise ModelError(f"'{path}' is no tokenizer: {error}") from None
+        raise ModelError(f"'{where}' is no tokenizer: {error}") from None
 
 
 def gguf_tokenizer(fields: Mapping[str, Any]) -> Any:

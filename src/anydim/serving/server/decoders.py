@@ -15,11 +15,11 @@ from anydim.base.text import quote_list, suggestion
 from anydim.serving.decoder import AsyncDecoder
 from anydim.serving.decoding import CHUNK, POSITIONS
 from anydim.serving.drafts import Drafts, PromptDrafts
+from anydim.serving.language_models.paths import is_language_model
 
 if TYPE_CHECKING:
-    from anydim.serving.language_models.opening import OpenedModel
+    from anydim.serving.language_models.opened import OpenedModel
 
-GGUF = ".gguf"
 DEFAULT_TOKENS = 16  # of an answer of a decoder whose context is not known
 
 
@@ -78,11 +78,11 @@ def divide(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     for word in words:
         name, equals, rest = word.partition("=")
         path = Path(rest if equals else word)
-        if path.suffix != GGUF and not (path / "config.json").is_file():
+        if not is_language_model(path):
             others.append(word)
             continue
         if not equals:
-            name = path.stem if path.suffix == GGUF else path.resolve().name
+            name = path.resolve().name if path.is_dir() else path.stem
         if name in found:
             raise OptionError(f"two models are called '{name}'", "name one: NAME=PATH")
         found[name] = str(path)

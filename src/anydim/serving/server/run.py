@@ -247,15 +247,13 @@ class _Served:
     def _language_model(self, name: str, path: str) -> _Opened:
         """A language model, after a step as long as steps are."""
         try:
-            module = "anydim.serving.language_models"
-            open_model: Any = import_module(f"{module}.opening").open_model
-            compiled: Any = import_module(f"{module}.compiled_rows").compiled_rows
+            sources: Any = import_module("anydim.serving.language_models.sources")
         except ModuleNotFoundError as error:
             raise missing_module("a language model", error) from error
         settings = self._settings
         tokenizer = settings.tokenizers.get(name)
-        opened = open_model(path, settings.context, settings.quantize, tokenizer)
-        rows = compiled(opened, self._threads(), settings.precision)
+        opened = sources.open_model(path, settings.context, settings.quantize, tokenizer)
+        rows = sources.decoder_rows(opened, self._threads(), settings.precision)
         return _warm(name, path, rows, opened)
 
     def _threads(self) -> int | str:

@@ -15,7 +15,7 @@ import pytest
 import anydim as ad
 from anydim.serving import Decoder
 from anydim.serving.language_models.language_model import LanguageModel
-from anydim.serving.language_models.opening import open_model
+from anydim.serving.language_models.sources import open_model
 from tests.unit.serving.language_models.tiny_models import (
     CONTEXT,
     WIDTH,
