@@ -95,14 +95,14 @@ def send_all(port: int, model: str, requests: Sequence[Request], shares: bool) -
 
 def cpu_seconds(process: int) -> float:
     """Processor time of a process."""
-    with open(f"/proc/{process}/stat") as file:
+    with open(f"/proc/{process}/stat", encoding="utf-8") as file:
         fields = file.read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / _TICK
 
 
 def memory(process: int) -> int:
     """The most bytes that a process had resident."""
-    with open(f"/proc/{process}/status") as file:
+    with open(f"/proc/{process}/status", encoding="utf-8") as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
 
 

@@ -29,7 +29,7 @@ class Engine(Protocol):
 
 def resident() -> dict[str, float]:
     """Megabytes of the process: resident, of these not of files, and the most it ever had."""
-    with open("/proc/self/status") as file:
+    with open("/proc/self/status", encoding="utf-8") as file:
         fields = dict(line.split(":", 1) for line in file)
     names = (("rss", "VmRSS"), ("anon", "RssAnon"), ("most", "VmHWM"))
     return {name: int(fields[key].split()[0]) * 1024 / 1e6 for name, key in names}

@@ -189,7 +189,7 @@ _LINUX_ROWS = (
 
 
 def _rows() -> Iterator[_Described]:
-    """The table on every system. Tiles are on Linux alone, where a process asks for them."""
+    """The table on every system. Tiles are on Linux alone, where a process requests them."""
     yield from _LINUX_ROWS
     for system in SYSTEMS:
         for row in _LINUX_ROWS if system is not LINUX else ():
