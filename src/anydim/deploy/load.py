@@ -40,7 +40,7 @@ from anydim.runtime.image import MappedImage, map_bytes, map_file
 from anydim.runtime.loading import executable
 from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.program.variants import StoredVariants, Variant
-from anydim.runtime.systems.table import LINUX, platform_text, this_architecture, this_system
+from anydim.runtime.systems import LINUX, platform_text, this_architecture, this_system
 from anydim.runtime.threads import AUTO, MOST, known_threads
 
 if TYPE_CHECKING:

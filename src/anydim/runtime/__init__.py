@@ -3,6 +3,5 @@
 Input: native code, constants and the arguments of a call. Output: new arrays, or an error.
 
     devices/    drivers of devices besides the host
-    systems/    operating systems: executable memory, features of processors
     program/    records of a program: steps, buffers, memory; plans, profiles, limits
 """

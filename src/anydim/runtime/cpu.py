@@ -6,8 +6,8 @@ import ctypes
 from functools import cache
 
 from anydim.base.records import dataclass
-from anydim.runtime.systems.linux import cpuinfo_value
-from anydim.runtime.systems.table import this_platform, this_system
+from anydim.runtime.linux_system import cpuinfo_value
+from anydim.runtime.systems import this_platform, this_system
 
 _TILES_PLEASE = (158, 0x1023, 18)  # arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
 

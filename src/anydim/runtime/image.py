@@ -3,8 +3,8 @@
     head    magic, platform, bytes of the image, number of entries, stamp, entries
     body    code and read-only data, position-independent
 
-The stamp is the digest of the records that the code was generated for. `systems/` maps the pages;
-none is ever writable and executable at once.
+The stamp is the digest of the records that the code was generated for. A loader maps the pages
+(`systems.py`); none is ever writable and executable at once.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import BinaryIO
 
 from anydim.base.errors import ArtefactError, InternalError
 from anydim.base.records import dataclass
-from anydim.runtime.systems.code_memory import CodeMemory
-from anydim.runtime.systems.table import SYSTEMS, loader
+from anydim.runtime.systems import SYSTEMS, loader
 
 _ARCHITECTURES = {"x86_64": 1, "aarch64": 2}
 _PAGES = {"x86_64": 1 << 12, "aarch64": 1 << 16}  # the largest page of such machines
@@ -84,18 +83,13 @@ def read_head(data: bytes | memoryview) -> ImageHead:
 class MappedImage:
     """An image in memory; addresses are valid while this object lives."""
 
-    def __init__(self, memory: CodeMemory) -> None:
-        self._memory = memory
-        self.head = read_head(memory.data)
+    def __init__(self, data: memoryview, address: int, owner: object) -> None:
+        self.data, self._address, self._owner = data, address, owner  # all bytes, for verification
+        self.head = read_head(data)
 
     def address(self, entry: int) -> int:
         """Return the address of an entry."""
-        return self._memory.address + self.head.entries[entry]
-
-    @property
-    def data(self) -> memoryview:
-        """All bytes, for verification before anything is called."""
-        return self._memory.data
+        return self._address + self.head.entries[entry]
 
 
 def map_file(file: BinaryIO, offset: int, length: int) -> MappedImage:
@@ -106,7 +100,7 @@ def map_file(file: BinaryIO, offset: int, length: int) -> MappedImage:
     from_file = getattr(loader(), "map_file", None)
     if from_file is not None:
         with suppress(OSError, ValueError):  # mounted without execution, or with larger pages
-            return MappedImage(from_file(file, offset, length))
+            return MappedImage(*from_file(file, offset, length))
     file.seek(offset)
     return map_bytes(file.read(length))
 
@@ -115,4 +109,8 @@ def map_bytes(code: bytes) -> MappedImage:
     """Copy an image to executable memory; raises the errors of `map_file`."""
     load = loader()
     read_head(code)
-    return MappedImage(load.map_code(code))
+    try:
+        return MappedImage(*load.map_code(code))
+    except OSError as error:
+        problem = f"the system forbids executable memory: {error.strerror or error}"
+        raise ArtefactError(problem, "compile the model on this machine") from None

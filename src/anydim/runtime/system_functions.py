@@ -6,7 +6,7 @@ import ctypes
 import threading
 from functools import cache
 
-from anydim.runtime.systems.table import this_system
+from anydim.runtime.systems import this_system
 
 _MUTEX_BYTES = 256  # above the size of a mutex on any system
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.runtime.systems.table import this_architecture
+from anydim.runtime.systems import this_architecture
 from tests.unit.deploy.kinds import KINDS
 from tests.unit.deploy.other_machine import OtherMachine, can_run
 

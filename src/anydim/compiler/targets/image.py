@@ -13,7 +13,7 @@ from anydim.base.records import dataclass
 from anydim.compiler.targets.elf import Object, Section, Symbol, read_object
 from anydim.compiler.targets.relocations import RULES
 from anydim.runtime.image import head, head_bytes
-from anydim.runtime.systems.table import LINUX, System
+from anydim.runtime.systems import LINUX, System
 
 _ALIGNMENT = 64  # of functions: a cache line
 _LARGEST = 1 << 27  # bytes; how far an aarch64 branch reaches

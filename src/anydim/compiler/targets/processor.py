@@ -3,7 +3,7 @@
     x86-64-v2  x86-64-v3  x86-64-v4       the levels of the x86-64 ABI
     aarch64                               ARMv8-A with NEON
     x86-64-v3+vnni  aarch64+dotprod       and one additional feature
-    windows-x86-64-v3  macos-aarch64      the same on other systems (`runtime/systems/table.py`)
+    windows-x86-64-v3  macos-aarch64      the same on other systems (`runtime/systems.py`)
     wasm32                                browsers and node: WebAssembly with vectors of 128 bits
     wasm32+relaxed                        and fused multiply-add where the processor has it
     native                                the processor of this process
@@ -23,7 +23,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion
 from anydim.compiler.kernels.launch import TF32, Machine
 from anydim.compiler.kernels.limits import DEFAULTS, Limits
-from anydim.runtime.systems.table import LINUX, SYSTEMS, System, system_of
+from anydim.runtime.systems import LINUX, SYSTEMS, System, system_of
 
 NATIVE = "native"
 _TILES = ("amx-int8", "amx-tile")

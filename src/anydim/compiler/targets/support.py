@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anydim.compiler.targets.target import Source
-from anydim.runtime.systems.table import System
+from anydim.runtime.systems import System
 
 # Windows adds a page to a stack when the one above it is touched, so that a large frame touches
 # each from the top. rax has the bytes of the frame; all registers keep their values.

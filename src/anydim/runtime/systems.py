@@ -1,7 +1,8 @@
 """The table of systems. A new system is a row here, and a loader.
 
-A loader is a module with two functions: `map_code(code)` copies bytes into executable memory, and
-`flags()` returns the features of this processor, in the names of Linux's /proc/cpuinfo.
+A loader is a module with two functions. `map_code(code)` copies bytes into executable memory and
+returns a view of them, their address, and an object that owns them; it raises OSError if the system
+forbids that. `flags()` returns the features of this processor, in the names of /proc/cpuinfo.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class System:
     `name` begins the names of its processors as targets. `number` stands in heads of images.
     `python` is `sys.platform` there. `triple` is LLVM's, without the architecture: the calling
     convention and reserved registers, and the format of `objects`; images are linked of ELF objects
-    with the same conventions. `loader` is a module beside this one, `c_library` the file of the C
+    with the same conventions. `loader` is a module, `c_library` the file of the C
     library, '' for the process itself. `protection` and `threads` say how code becomes executable
     and what threads wait by, `tested` what was seen of each architecture.
     """
@@ -55,22 +56,25 @@ class System:
 
     def load(self) -> Any:
         """Its loader."""
-        return import_module(f"anydim.runtime.systems.{self.loader}")
+        return import_module(self.loader)
 
 
 LINUX = System(
-    "linux", 0, "linux", "unknown-linux-gnu", "ELF", ("x86_64", "aarch64"), "linux", "",
+    "linux", 0, "linux", "unknown-linux-gnu", "ELF", ("x86_64", "aarch64"),
+    "anydim.runtime.linux_system", "",
     "pages of the file, private and executable; or copied, then mprotect",
     "pthreads", ("run", "emulated"),
 )  # fmt: skip
 SYSTEMS = (
     LINUX,
     System(
-        "windows", 1, "win32", "pc-windows-gnu", "COFF", ("x86_64",), "windows", "msvcrt",
+        "windows", 1, "win32", "pc-windows-gnu", "COFF", ("x86_64",),
+        "anydim.runtime.windows_system", "msvcrt",
         "VirtualAlloc, then VirtualProtect", "none: calls run on one thread", ("emulated",),
     ),
     System(
-        "macos", 2, "darwin", "apple-macosx11", "Mach-O", ("x86_64", "aarch64"), "macos", "",
+        "macos", 2, "darwin", "apple-macosx11", "Mach-O", ("x86_64", "aarch64"),
+        "anydim.runtime.macos_system", "",
         "mmap with MAP_JIT, pthread_jit_write_protect_np", "pthreads", ("built", "built"),
     ),
 )  # fmt: skip
@@ -102,7 +106,7 @@ def loader() -> Any:
 
 @cache
 def this_architecture() -> str:
-    """Return the architecture of this process, in LLVM's name."""
+    """Return the architecture of this process, by LLVM's name."""
     name = os.uname().machine if hasattr(os, "uname") else platform.machine()
     return _SAME.get(name, name)
 

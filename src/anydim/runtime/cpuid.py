@@ -9,8 +9,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
 
-from anydim.runtime.systems.code_memory import CodeMemory
-
 _EAX, _EBX, _ECX, _EDX = range(4)
 _XSAVE = 1 << 27  # of leaf 1, ecx: the system uses XSAVE
 _AVX, _AVX512 = 0x6, 0xE6  # registers of XCR0
@@ -46,11 +44,13 @@ UNIX_STUBS = _stubs("53 89f8 89f1 4989d0")  # push rbx; mov eax, edi; mov ecx, e
 WINDOWS_STUBS = _stubs("53 89c8 89d1")  # push rbx; mov eax, ecx; mov ecx, edx
 
 
-def x86_flags(map_code: Callable[[bytes], CodeMemory], stubs: bytes) -> frozenset[str]:
+def x86_flags(
+    map_code: Callable[[bytes], tuple[memoryview, int, object]], stubs: bytes
+) -> frozenset[str]:
     """Return the features of this processor, in the names of /proc/cpuinfo."""
-    memory = map_code(stubs)
+    _, address, owner = map_code(stubs)
     word = ctypes.c_uint32
-    ask = ctypes.CFUNCTYPE(None, word, word, ctypes.c_void_p)(memory.address)
+    ask = ctypes.CFUNCTYPE(None, word, word, ctypes.c_void_p)(address)
 
     def registers(leaf: int, subleaf: int) -> list[int]:
         found = (word * 4)()
@@ -59,8 +59,10 @@ def x86_flags(map_code: Callable[[bytes], CodeMemory], stubs: bytes) -> frozense
 
     saved = 0
     if registers(1, 0)[_ECX] & _XSAVE:
-        saved = ctypes.CFUNCTYPE(word)(memory.address + 64)()
-    return frozenset(_names(registers, saved))
+        saved = ctypes.CFUNCTYPE(word)(address + 64)()
+    found = frozenset(_names(registers, saved))
+    del owner  # not before the last call
+    return found
 
 
 def _names(registers: Callable[[int, int], list[int]], saved: int) -> Iterator[str]:

@@ -12,13 +12,11 @@ from typing import BinaryIO
 
 import numpy
 
-from anydim.runtime.systems.code_memory import CodeMemory, system_error
-
 _READ, _EXECUTE = 1, 4  # of mprotect
 _ENOUGH = 1 << 14  # bytes of /proc/cpuinfo with the first processor; reading all of it is slow
 
 
-def map_file(file: BinaryIO, offset: int, length: int) -> CodeMemory:
+def map_file(file: BinaryIO, offset: int, length: int) -> tuple[memoryview, int, mmap.mmap]:
     """Map a part of a file; raises OSError or ValueError if that is impossible there."""
     return _memory(mmap.mmap(
         file.fileno(), length, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC,
@@ -26,16 +24,15 @@ def map_file(file: BinaryIO, offset: int, length: int) -> CodeMemory:
     ))  # fmt: skip
 
 
-def map_code(code: bytes) -> CodeMemory:
-    """Copy code to executable memory; raises ArtefactError if the system forbids it."""
+def map_code(code: bytes) -> tuple[memoryview, int, mmap.mmap]:
+    """Copy code to executable memory; raises OSError if the system forbids it."""
     memory = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.write(code)
     made = _memory(memory)
     system = ctypes.CDLL(None, use_errno=True)
-    start, size = ctypes.c_void_p(made.address), ctypes.c_size_t(len(code))
+    start, size = ctypes.c_void_p(made[1]), ctypes.c_size_t(len(code))
     if system.mprotect(start, size, _READ | _EXECUTE):
-        reason = os.strerror(ctypes.get_errno())
-        raise system_error(f"the system forbids executable memory: {reason}")
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return made
 
 
@@ -63,6 +60,6 @@ def _first_processor() -> str:
         return ""
 
 
-def _memory(memory: mmap.mmap) -> CodeMemory:
+def _memory(memory: mmap.mmap) -> tuple[memoryview, int, mmap.mmap]:
     address = int(numpy.frombuffer(memory, numpy.uint8).ctypes.data)
-    return CodeMemory(memoryview(memory), address, memory)
+    return memoryview(memory), address, memory

@@ -7,15 +7,14 @@ Source: Apple, "Porting just-in-time compilers to Apple silicon".
 from __future__ import annotations
 
 import ctypes
+import os
 import weakref
 from collections.abc import Callable
 from ctypes import c_int, c_long, c_size_t, c_void_p
 from functools import cache
 from typing import Any
 
-from anydim.runtime.systems.code_memory import CodeMemory, system_error, view_of
-from anydim.runtime.systems.cpuid import UNIX_STUBS, x86_flags
-from anydim.runtime.systems.table import this_architecture
+from anydim.runtime.cpuid import UNIX_STUBS, x86_flags
 
 _READ, _WRITE, _EXECUTE = 1, 2, 4
 _PRIVATE, _ANONYMOUS, _JIT = 0x0002, 0x1000, 0x0800
@@ -41,38 +40,44 @@ class _Owner:
         weakref.finalize(self, _system().munmap, address, length).atexit = False
 
 
-def map_code(code: bytes) -> CodeMemory:
-    """Copy code to executable memory; raises ArtefactError if the system forbids it."""
+def map_code(code: bytes) -> tuple[memoryview, int, object]:
+    """Copy code to executable memory; raises OSError if the system forbids it."""
     system, length = _system(), len(code)
-    address = _mapped(length, _READ | _WRITE | _EXECUTE, _JIT)
+    address = _map_pages(length, _READ | _WRITE | _EXECUTE, _JIT)
     protect: Callable[[int], object] = getattr(system, "pthread_jit_write_protect_np", bool)
     if address is None:
-        address = _mapped(length, _READ | _WRITE, 0)
+        address = _map_pages(length, _READ | _WRITE, 0)
         protect = bool  # by mprotect, below
     if address is None:
-        raise system_error(f"the system has no memory for code (error {ctypes.get_errno()})")
+        raise _error()
     owner = _Owner(address, length)
     protect(0)
     ctypes.memmove(address, code, length)
     protect(1)
     if system.mprotect(address, length, _READ | _EXECUTE) and protect is bool:
-        raise system_error(f"the system forbids executable memory (error {ctypes.get_errno()})")
+        raise _error()
     system.sys_icache_invalidate(address, length)
-    return CodeMemory(view_of(address, length), address, owner)
+    view = (ctypes.c_char * length).from_address(address)
+    return memoryview(view).cast("B"), address, owner
 
 
 def flags() -> frozenset[str]:
     """Return the features of this processor."""
-    if this_architecture() == "x86_64":
+    if os.uname().machine == "x86_64":
         return x86_flags(map_code, UNIX_STUBS)
     return frozenset({"fp", "asimd", *(flag for flag, name in _ARM.items() if _has(name))})
 
 
-def _mapped(length: int, protection: int, more: int) -> int | None:
+def _map_pages(length: int, protection: int, more: int) -> int | None:
     """Map memory; None if the system refuses."""
     flags = _PRIVATE | _ANONYMOUS | more
     address = _system().mmap(None, length, protection, flags, -1, 0)
     return None if address == _FAILED else address
+
+
+def _error() -> OSError:
+    """Return the last error of the system."""
+    return OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _has(name: str) -> bool:

@@ -8,8 +8,7 @@ from ctypes import c_size_t, c_uint32, c_void_p
 from functools import cache
 from typing import Any
 
-from anydim.runtime.systems.code_memory import CodeMemory, system_error, view_of
-from anydim.runtime.systems.cpuid import WINDOWS_STUBS, x86_flags
+from anydim.runtime.cpuid import WINDOWS_STUBS, x86_flags
 
 _COMMIT_AND_RESERVE, _RELEASE = 0x3000, 0x8000
 _READ_WRITE, _EXECUTE_READ = 0x04, 0x20
@@ -35,18 +34,19 @@ class _Owner:
         weakref.finalize(self, _kernel().VirtualFree, address, 0, _RELEASE).atexit = False
 
 
-def map_code(code: bytes) -> CodeMemory:
-    """Copy code to executable memory; raises ArtefactError if the system forbids it."""
+def map_code(code: bytes) -> tuple[memoryview, int, object]:
+    """Copy code to executable memory; raises OSError if the system forbids it."""
     kernel, before = _kernel(), c_uint32()
     address = kernel.VirtualAlloc(None, len(code), _COMMIT_AND_RESERVE, _READ_WRITE)
     if not address:
-        raise system_error(f"the system has no memory for code: {_reason()}")
+        raise _error()
     owner = _Owner(address)
     ctypes.memmove(address, code, len(code))
     if not kernel.VirtualProtect(address, len(code), _EXECUTE_READ, ctypes.byref(before)):
-        raise system_error(f"the system forbids executable memory: {_reason()}")
+        raise _error()
     kernel.FlushInstructionCache(kernel.GetCurrentProcess(), address, len(code))
-    return CodeMemory(view_of(address, len(code)), address, owner)
+    view = (ctypes.c_char * len(code)).from_address(address)
+    return memoryview(view).cast("B"), address, owner
 
 
 def flags() -> frozenset[str]:
@@ -54,5 +54,6 @@ def flags() -> frozenset[str]:
     return x86_flags(map_code, WINDOWS_STUBS)
 
 
-def _reason() -> str:
-    return str(ctypes.WinError(ctypes.get_last_error()))  # type: ignore[attr-defined]
+def _error() -> OSError:
+    """Return the last error of the system."""
+    return ctypes.WinError(ctypes.get_last_error())  # type: ignore[attr-defined]
