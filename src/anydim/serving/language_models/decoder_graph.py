@@ -226,6 +226,8 @@ class _Decoder:
     def _block_product(self, x: Value, matrix: Blocks) -> Value:
         """A product with weights of few bits; minima are a product with sums of blocks of x."""
         g = self.g
+        if matrix.order is not None:
+            x = g.gather(x, self._constant(matrix.order), axis=-1)
         codes, scales = self._constant(matrix.codes), self._constant(matrix.scales)
         weights = g.dequantize(codes, scales, axis=1, block=matrix.block)
         made = g.matmul(x, g.transpose(weights))

@@ -22,12 +22,16 @@ Matrix = Union[numpy.ndarray, "Blocks"]
 
 @dataclass(frozen=True)
 class Blocks:
-    """Codes [n, k] of int4 or int8; scales and minima (None: zeros) [n, k / block] of float32."""
+    """Codes [n, k] of int4 or int8; scales and minima (None: zeros) [n, k / block] of float32.
+
+    Columns are those of the inputs `order` [k]; None: of all, one after another.
+    """
 
     codes: numpy.ndarray
     scales: numpy.ndarray
     minima: numpy.ndarray | None
     block: int
+    order: numpy.ndarray | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -37,7 +41,9 @@ class Blocks:
         """The weights, float32 [n, k]."""
         spread = numpy.repeat(self.scales, self.block, axis=1)
         made = self.codes.astype(numpy.float32) * spread
-        return made if self.minima is None else made + numpy.repeat(self.minima, self.block, axis=1)
+        if self.minima is not None:
+            made += numpy.repeat(self.minima, self.block, axis=1)
+        return made if self.order is None else made[:, numpy.argsort(self.order)]
 
     def rows(self, start: int, end: int) -> Blocks:
         """A range of rows."""

@@ -20,6 +20,7 @@ from anydim.serving.language_models.hugging_face import (
     read_config,
 )
 from anydim.serving.language_models.opened import LAST, MEAN, OpenedModel
+from anydim.serving.language_models.packed_weights import packing_of
 from anydim.serving.language_models.tensor_names import FileNames
 from anydim.serving.language_models.tokenizer_files import gguf_tokenizer, read_tokenizer
 from anydim.serving.language_models.weight_files import (
@@ -83,17 +84,14 @@ def _chosen_context(context: Any, declared: int) -> int:
 def _read_folder(folder: Path, context: int | None, tokenizer: Path | None) -> _Files:
     config = read_config(folder)
     row = architecture_of(config)
-    if config.get("quantization_config"):
-        raise ModelError(
-            f"the weights of '{folder}' are quantised in a way that is not read",
-            "give the folder of the float weights with quantize=, or a GGUF file",
-        )
+    packed = config.get("quantization_config")
+    packing = None if packed is None else packing_of(packed)
     spec = row.spec(config, _chosen_context(context, context_of(config)))
     path = tokenizer or folder / "tokenizer.json"
     own = read_tokenizer(path) if path.is_file() or tokenizer is not None else None
     settings = _json(folder / "tokenizer_config.json")
     return _Files(
-        spec, row.names, open_safetensors(folder), own, _folder_template(folder, settings),
+        spec, row.names, open_safetensors(folder, packing), own, _folder_template(folder, settings),
         _special(settings), _folder_stop(folder, config), pooling=_folder_pooling(folder),
     )  # fmt: skip
 

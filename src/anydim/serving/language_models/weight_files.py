@@ -20,6 +20,7 @@ from anydim.base.text import quote_list
 from anydim.serving.language_models.decoder_spec import DecoderSpec
 from anydim.serving.language_models.gguf_file import GgufTensor, read_gguf
 from anydim.serving.language_models.matrices import FORMATS, Blocks, Matrix, quantize, unpack_blocks
+from anydim.serving.language_models.packed_weights import Packing, unpacking_readers
 from anydim.serving.language_models.tensor_names import FileNames
 
 _FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -54,8 +55,9 @@ class TensorFile:
         return found
 
 
-def open_safetensors(folder: Path) -> TensorFile:
-    """The tensors of all *.safetensors files of a folder. Raises ModelError if there are none."""
+def open_safetensors(folder: Path, packing: Packing | None = None) -> TensorFile:
+    """The tensors of all *.safetensors files of a folder, unpacked where they are packed. Raises
+    ModelError if there are none."""
     library = _library("safetensors")
     paths = sorted(folder.glob("*.safetensors"))
     if not paths:
@@ -71,7 +73,7 @@ def open_safetensors(folder: Path) -> TensorFile:
             raise ModelError(f"'{path}' is no safetensors file: {error}") from None
         for name in names:
             readers[name] = lambda file=file, name=name: file.get_tensor(name)  # type: ignore[misc]
-    return TensorFile(folder, readers)
+    return TensorFile(folder, readers if packing is None else unpacking_readers(readers, packing))
 
 
 def open_gguf(path: Path) -> tuple[Mapping[str, Any], TensorFile]:
