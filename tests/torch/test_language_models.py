@@ -45,6 +45,16 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen 2, windows": ("Qwen2", {
         **_GROUPED, "use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}),
     "qwen 3": ("Qwen3", {**_GROUPED, "head_dim": 16}),
+    "mixtral": ("Mixtral", {
+        **_GROUPED, "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": None}),
+    "mixtral, one expert": ("Mixtral", {
+        **_GROUPED, "num_local_experts": 1, "num_experts_per_tok": 1, "sliding_window": None}),
+    "qwen 2, experts": ("Qwen2Moe", {
+        **_GROUPED, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24,
+        "shared_expert_intermediate_size": 40, "mlp_only_layers": [1]}),
+    "qwen 3, experts": ("Qwen3Moe", {
+        **_GROUPED, "num_experts": 6, "num_experts_per_tok": 4, "moe_intermediate_size": 24,
+        "head_dim": 16, "norm_topk_prob": True, "decoder_sparse_step": 2}),
     "gemma 2": ("Gemma2", {
         **_GROUPED, "head_dim": 16, "sliding_window": 5, "query_pre_attn_scalar": 20}),
     "gemma 3": ("Gemma3Text", {

@@ -14,6 +14,8 @@ bits that they have in their file.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 import numpy
 
@@ -21,6 +23,8 @@ from anydim.base.dtypes import float32, int64
 from anydim.compiler.frontends.builder import Builder
 from anydim.compiler.frontends.values import Value
 from anydim.compiler.graph.nodes import Graph
+from anydim.lang.surface.parser import parse
+from anydim.lang.surface.syntax import Definition
 from anydim.serving.language_models.decoder_caches import OPTIONAL
 from anydim.serving.language_models.decoder_spec import DecoderSpec, LayerSpec, Rope
 from anydim.serving.language_models.matrices import Blocks, Matrix
@@ -35,6 +39,13 @@ _ACTIVATIONS = {"silu": "swish", "gelu": "gelu", "gelu_tanh": "gelu_tanh"}
 def build_decoder(spec: DecoderSpec, weights: Weights, name: str) -> Graph:
     """Build the graph of a decoder. Raises ModelError for weights of other sizes."""
     return _Decoder(spec, weights, name).build()
+
+
+@cache
+def _expert_products() -> dict[str, Definition]:
+    """The definitions of `expert_products.tc` by name."""
+    path = Path(__file__).with_name("expert_products.tc")
+    return parse(path.read_text(encoding="utf-8"), path.name)
 
 
 class _Decoder:
@@ -96,7 +107,8 @@ class _Decoder:
         if self.spec.parallel:
             return x + mixed + self._feed_forward(self._norm(x, f"{name}norm2"), name), keys, values
         x = x + mixed
-        wide = self._feed_forward(self._norm(x, f"{name}norm2"), name)
+        part = self._mixture if layer.is_sparse else self._feed_forward
+        wide = part(self._norm(x, f"{name}norm2"), name)
         return x + self._norm(wide, f"{name}post2"), keys, values
 
     def _attention(
@@ -131,6 +143,39 @@ class _Decoder:
         if self.weights(f"{name}gate.weight") is None:
             return self._linear(act(wide), f"{name}down")
         return self._linear(act(self._linear(x, f"{name}gate")) * wide, f"{name}down")
+
+    def _mixture(self, x: Value, name: str) -> Value:
+        """The sum of each token's experts by their probabilities, and of the shared one."""
+        g, experts = self.g, self.spec.experts
+        assert experts is not None  # of sparse layers
+        every = g.softmax(self._linear(x, f"{name}router"), axis=-1)
+        shares, chosen = g.top_k(every, k=experts.used, axis=-1)
+        if experts.is_normalised:
+            shares = shares / g.reduce_sum(shares, axes=(-1,), keepdims=True)
+        act = getattr(g, _ACTIVATIONS[self.spec.activation])
+        gate, up = (self._by_experts("spread", x, chosen, f"{name}expert_{part}.weight")
+                    for part in ("gate", "up"))  # fmt: skip
+        made = self._by_experts("each", act(gate) * up, chosen, f"{name}expert_down.weight")
+        made = g.reduce_sum(made * g.unsqueeze(shares, axes=(-1,)), axes=(2,))
+        if not experts.is_shared:
+            return made
+        scale = g.sigmoid(self._linear(x, f"{name}shared_scale"))
+        return made + scale * self._feed_forward(x, f"{name}shared_")
+
+    def _by_experts(self, how: str, x: Value, chosen: Value, name: str) -> Value:
+        """Products with the matrices of the chosen experts: [b, s, experts of a token, n]."""
+        g, matrix = self.g, self.weights(name)
+        assert matrix is not None  # checked when names are resolved
+        products = _expert_products()
+        if not isinstance(matrix, Blocks):
+            weights = self._constant(numpy.asarray(matrix, numpy.float32))
+            return g.call(products[how], x, chosen, weights)
+        parts = (self._constant(matrix.codes), self._constant(matrix.scales))
+        made = g.call(products[f"{how}_codes"], x, chosen, *parts, D=matrix.block)
+        if matrix.minima is None:
+            return made
+        sums = self._block_sums(x, matrix.block)
+        return made + g.call(products[how], sums, chosen, self._constant(matrix.minima))
 
     def _norm(self, x: Value, name: str) -> Value:
         """A norm over the last axis; x itself where there is none of this name."""

@@ -42,10 +42,33 @@ class LayerSpec:
 
     window: int | None
     rope: Rope | None
+    is_sparse: bool = False
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A mixture of experts (Shazeer et al. 2017, arXiv:1701.06538), in place of the feed-forward
+    part of sparse layers.
+
+    Attributes:
+        count: Experts of a layer.
+        used: Experts of each token: those with the largest probabilities by a softmax over all.
+        is_normalised: Their probabilities are divided by their sum.
+        is_shared: One more expert serves every token, scaled by a sigmoid (Qwen 2).
+    """
+
+    count: int
+    used: int
+    is_normalised: bool
+    is_shared: bool = False
 
 
 PARTS = frozenset({"norm1", "q", "k", "v", "o", "norm2", "gate", "up", "down"})
 """Weights of a usual layer (`tensor_names.py`)."""
+_DENSE = frozenset({"gate", "up", "down"})
+EXPERT_PARTS = frozenset({"expert_gate", "expert_up", "expert_down"})
+"""Weights with an axis of experts."""
+_SHARED_PARTS = frozenset({"shared_gate", "shared_up", "shared_down", "shared_scale"})
 
 
 @dataclass(frozen=True)
@@ -68,6 +91,7 @@ class DecoderSpec:
         embedding_scale: Factor of embeddings.
         parallel: Attention and feed-forward read the same hidden state and are added (GPT-NeoX).
         parts: Weights that each layer has; 'places' for a model with learned positions.
+        experts: Those of sparse layers.
     """
 
     name: str
@@ -88,6 +112,15 @@ class DecoderSpec:
     embedding_scale: float = 1.0
     parallel: bool = False
     parts: frozenset[str] = PARTS
+    experts: Experts | None = None
+
+    def parts_of(self, number: int) -> frozenset[str]:
+        """The weights of a layer."""
+        found = self.parts - {"places"}
+        if self.experts is None or not self.layers[number].is_sparse:
+            return found
+        more = _SHARED_PARTS if self.experts.is_shared else frozenset()
+        return found - _DENSE | EXPERT_PARTS | {"router"} | more
 
     @property
     def text(self) -> str:
@@ -100,12 +133,17 @@ class DecoderSpec:
         if "places" in self.parts:
             yield "places"
         for number in range(len(self.layers)):
-            yield from (f"layers.{number}.{part}" for part in sorted(self.parts - {"places"}))
+            yield from (f"layers.{number}.{part}" for part in sorted(self.parts_of(number)))
 
     def expected_shape(self, stem: str) -> tuple[int | None, ...]:
         """The shape of a weight by its stem; None: any size."""
         queries, keys = self.heads * self.depth, self.kept * self.depth
+        count = 0 if self.experts is None else self.experts.count
         return {
+            "router": (count, self.width), "expert_gate": (count, None, self.width),
+            "expert_up": (count, None, self.width), "expert_down": (count, self.width, None),
+            "shared_gate": (None, self.width), "shared_up": (None, self.width),
+            "shared_down": (self.width, None), "shared_scale": (1, self.width),
             "embedding": (self.vocabulary, self.width), "head": (self.vocabulary, self.width),
             "places": (None, self.width), "q": (queries, self.width), "k": (keys, self.width),
             "v": (keys, self.width), "o": (self.width, queries), "q_norm": (self.depth,),

@@ -31,6 +31,7 @@ _FIELDS = {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping", "vocab_size": "vocab_size",
     "use_parallel_residual": "use_parallel_residual",
+    "expert_count": "num_experts", "expert_used_count": "num_experts_per_tok",
 }  # fmt: skip
 _SCALINGS = {"linear": "linear", "yarn": "yarn", "longrope": "longrope"}
 _LARGEST_GEMMAS = {("gemma2", 46), ("gemma3", 62)}  # layers of those with another score scale
@@ -50,6 +51,8 @@ _ROWS = {
     "llama": GgufRow("llama", is_interleaved=True),
     "qwen2": GgufRow("qwen2"),
     "qwen3": GgufRow("qwen3"),
+    "qwen2moe": GgufRow("qwen2_moe"),
+    "qwen3moe": GgufRow("qwen3_moe"),
     "gemma2": GgufRow("gemma2", activation="gelu_pytorch_tanh"),
     "gemma3": GgufRow("gemma3_text", activation="gelu_pytorch_tanh"),
     "phi3": GgufRow("phi3", names.GGUF_PHI3),
@@ -85,6 +88,8 @@ def _row(fields: Mapping[str, Any]) -> tuple[str, GgufRow]:
         raise ModelError(
             f"GGUF files of architecture '{kind}' are not known", f"known are {quote_list(_ROWS)}"
         )
+    if kind == "llama" and fields.get("llama.expert_count"):
+        return kind, replace(_ROWS[kind], model_type="mixtral")
     return kind, _ROWS[kind]
 
 
@@ -95,7 +100,8 @@ def _config(
     made: dict[str, Any] = {
         other: own[name] for name, other in _FIELDS.items() if own.get(name) is not None
     }
-    made |= {"model_type": row.model_type, "hidden_act": row.activation}
+    made |= {"model_type": row.model_type, "hidden_act": row.activation,
+             "norm_topk_prob": kind == "qwen3moe"}  # fmt: skip
     made.setdefault("vocab_size", len(fields.get("tokenizer.ggml.tokens", ())))
     width, heads = made.get("hidden_size", 0), made.get("num_attention_heads", 1)
     depth = made.get("head_dim", width // heads if isinstance(heads, int) and heads else 0)

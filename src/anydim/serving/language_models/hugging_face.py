@@ -15,7 +15,13 @@ from anydim.base.errors import ModelError
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion
 from anydim.serving.language_models import tensor_names as names
-from anydim.serving.language_models.decoder_spec import PARTS, DecoderSpec, LayerSpec, Rope
+from anydim.serving.language_models.decoder_spec import (
+    PARTS,
+    DecoderSpec,
+    Experts,
+    LayerSpec,
+    Rope,
+)
 from anydim.serving.language_models.rope_scaling import rope_of
 from anydim.serving.language_models.tensor_names import FileNames
 
@@ -23,6 +29,7 @@ _ACTIVATIONS = {
     "silu": "silu", "swish": "silu", "gelu": "gelu", "gelu_new": "gelu_tanh",
     "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh",
 }  # fmt: skip
+_MOST_EXPERTS = 4096
 _SLIDING = "sliding_attention"
 _HEAD_NORMS = frozenset({"q_norm", "k_norm"})
 _POST_NORMS = frozenset({"post1", "post2"})
@@ -200,6 +207,39 @@ def _qwen3(config: Config, context: int) -> DecoderSpec:
     return _spec(config, context, parts=PARTS | _HEAD_NORMS)
 
 
+def _sparse(config: Config, spec: DecoderSpec, experts: Experts) -> DecoderSpec:
+    """A spec with experts in the layers that a config says."""
+    if not 0 < experts.used <= experts.count <= _MOST_EXPERTS:
+        raise ModelError(f"{experts.used} experts of a token, of {experts.count}",
+                         f"expected at most {_MOST_EXPERTS}")  # fmt: skip
+    step, dense = config.whole("decoder_sparse_step", default=1), config.get("mlp_only_layers")
+    dense = dense if isinstance(dense, list) else []
+    layers = tuple(replace(layer, is_sparse=number not in dense and (number + 1) % step == 0)
+                   for number, layer in enumerate(spec.layers))  # fmt: skip
+    return replace(spec, layers=layers, experts=experts)
+
+
+def _experts(config: Config, is_normalised: bool, is_shared: bool = False) -> Experts:
+    return Experts(
+        config.whole("num_experts", "num_local_experts"), config.whole("num_experts_per_tok"),
+        is_normalised, is_shared,
+    )  # fmt: skip
+
+
+def _mixtral(config: Config, context: int) -> DecoderSpec:
+    return _sparse(config, _spec(config, context), _experts(config, True))
+
+
+def _qwen2_experts(config: Config, context: int) -> DecoderSpec:
+    is_normalised = config.get("norm_topk_prob", default=False) is True
+    return _sparse(config, _spec(config, context), _experts(config, is_normalised, True))
+
+
+def _qwen3_experts(config: Config, context: int) -> DecoderSpec:
+    is_normalised = config.get("norm_topk_prob", default=False) is True
+    return _sparse(config, _qwen3(config, context), _experts(config, is_normalised))
+
+
 def _gpt2(config: Config, context: int) -> DecoderSpec:
     layers = (LayerSpec(None, None),) * config.whole("n_layer", "num_hidden_layers")
     return _spec(config, context, norm="layer", layers=layers, parts=PARTS - {"gate"} | {"places"})
@@ -219,6 +259,9 @@ ARCHITECTURES: dict[str, Architecture] = {
     "mistral": Architecture(_spec, names.LLAMA),
     "qwen2": Architecture(_spec, names.LLAMA),
     "qwen3": Architecture(_qwen3, names.LLAMA),
+    "mixtral": Architecture(_mixtral, names.MIXTRAL),
+    "qwen2_moe": Architecture(_qwen2_experts, names.QWEN_EXPERTS),
+    "qwen3_moe": Architecture(_qwen3_experts, names.QWEN_EXPERTS),
     "gemma2": Architecture(_gemma2, names.GEMMA),
     "gemma3_text": Architecture(_gemma3, names.GEMMA),
     "phi3": Architecture(_spec, names.PHI3),

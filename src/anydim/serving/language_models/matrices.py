@@ -8,7 +8,7 @@ int4; formats of five and six bits have int8 codes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Union
 
@@ -24,7 +24,8 @@ Matrix = Union[numpy.ndarray, "Blocks"]
 class Blocks:
     """Codes [n, k] of int4 or int8; scales and minima (None: zeros) [n, k / block] of float32.
 
-    Columns are those of the inputs `order` [k]; None: of all, one after another.
+    All may have an axis of experts before. Columns are those of the inputs `order` [k]; None: of
+    all, one after another.
     """
 
     codes: numpy.ndarray
@@ -39,10 +40,10 @@ class Blocks:
 
     def floats(self) -> numpy.ndarray:
         """The weights, float32 [n, k]."""
-        spread = numpy.repeat(self.scales, self.block, axis=1)
+        spread = numpy.repeat(self.scales, self.block, axis=-1)
         made = self.codes.astype(numpy.float32) * spread
         if self.minima is not None:
-            made += numpy.repeat(self.minima, self.block, axis=1)
+            made += numpy.repeat(self.minima, self.block, axis=-1)
         return made if self.order is None else made[:, numpy.argsort(self.order)]
 
     def rows(self, start: int, end: int) -> Blocks:
@@ -51,6 +52,37 @@ class Blocks:
         return replace(
             self, codes=self.codes[start:end], scales=self.scales[start:end], minima=minima
         )
+
+
+def with_experts(matrix: Matrix, count: int) -> Matrix:
+    """Divide the rows of a matrix, those of one expert after another: [count, n / count, k]."""
+    if not isinstance(matrix, Blocks):
+        return matrix.reshape(count, -1, matrix.shape[-1])
+    codes, scales, minima = (
+        each if each is None else each.reshape(count, -1, each.shape[-1])
+        for each in (matrix.codes, matrix.scales, matrix.minima)
+    )
+    assert codes is not None and scales is not None
+    return replace(matrix, codes=codes, scales=scales, minima=minima)
+
+
+def joined_rows(matrices: Sequence[Matrix]) -> Matrix:
+    """The rows of several matrices of one kind. Raises ValueError for matrices that differ."""
+    first = matrices[0]
+    if not isinstance(first, Blocks):
+        return numpy.concatenate(matrices)  # type: ignore[arg-type]
+    for each in matrices:
+        if not isinstance(each, Blocks) or each.block != first.block or each.order is not None:
+            raise ValueError("experts differ in their blocks, or in the order of their inputs")
+    minima = [each.minima for each in matrices]  # type: ignore[union-attr]
+    zeros = numpy.zeros_like(first.scales)
+    return Blocks(
+        numpy.concatenate([each.codes for each in matrices]),  # type: ignore[union-attr]
+        numpy.concatenate([each.scales for each in matrices]),  # type: ignore[union-attr]
+        None if all(each is None for each in minima)
+        else numpy.concatenate([zeros if each is None else each for each in minima]),
+        first.block,
+    )  # fmt: skip
 
 
 def rows_of(matrix: Matrix, start: int, end: int) -> Matrix:

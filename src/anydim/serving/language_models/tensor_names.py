@@ -2,6 +2,7 @@
 
     embedding, places, norm, head                   of the model
     layers.I.norm1, q, k, v, q_norm, k_norm, o, post1, norm2, gate, up, down, post2
+    layers.I.router, expert_gate, expert_up, expert_down, shared_gate, ..., shared_scale
 
 each with `.weight`, and `.bias` where there is one. A row of `FILES` maps these stems to names in
 files; several stems with one name are parts of one matrix, one after another.
@@ -26,7 +27,8 @@ class FileNames:
     """Where a file has the weights of a decoder.
 
     Attributes:
-        stems: Names in the file by stem; `{}` is the number of the layer.
+        stems: Names in the file by stem; `{}` is the number of the layer, and a second one that of
+            the expert, where each expert is a matrix of its own.
         is_transposed: Matrices of layers are [in, out] (GPT-2).
         by_heads: Rows of fused q, k and v are those of one head after another (GPT-NeoX).
         other: Text in names, and what some files have in its place.
@@ -45,7 +47,7 @@ class FileNames:
             number, _, stem = stem[len(_LAYER) :].partition(".")
         if stem not in self.stems:
             return stem, ()
-        name = f"{self.stems[stem].format(number)}.{kind}"
+        name = f"{self.stems[stem].replace('{}', number, 1)}.{kind}"
         return stem, (name, name.replace(*self.other)) if self.other[0] else (name,)
 
     def part(self, matrix: Any, stem: str, spec: DecoderSpec) -> Matrix:
@@ -84,6 +86,19 @@ _PHI3 = _LLAMA | {
     **dict.fromkeys("qkv", "model.layers.{}.self_attn.qkv_proj"),
     **dict.fromkeys(("gate", "up"), "model.layers.{}.mlp.gate_up_proj"),
 }
+_QWEN_EXPERTS = _LLAMA | {
+    "router": "model.layers.{}.mlp.gate",
+    **{f"expert_{part}": f"model.layers.{{}}.mlp.experts.{{}}.{part}_proj"
+       for part in ("gate", "up", "down")},
+    **{f"shared_{part}": f"model.layers.{{}}.mlp.shared_expert.{part}_proj"
+       for part in ("gate", "up", "down")},
+    "shared_scale": "model.layers.{}.mlp.shared_expert_gate",
+}  # fmt: skip
+_MIXTRAL = _LLAMA | {
+    "router": "model.layers.{}.block_sparse_moe.gate",
+    **{f"expert_{part}": f"model.layers.{{}}.block_sparse_moe.experts.{{}}.{name}"
+       for part, name in (("gate", "w1"), ("up", "w3"), ("down", "w2"))},
+}  # fmt: skip
 _GPT2 = {
     "embedding": "transformer.wte", "places": "transformer.wpe", "norm": "transformer.ln_f",
     "head": "lm_head", "norm1": "transformer.h.{}.ln_1",
@@ -103,6 +118,8 @@ _BARE = ("model.", "")  # models without a head, as those of embeddings
 LLAMA = FileNames(_LLAMA, other=_BARE)
 GEMMA = FileNames(_GEMMA, other=_BARE)
 PHI3 = FileNames(_PHI3, other=_BARE)
+QWEN_EXPERTS = FileNames(_QWEN_EXPERTS, other=_BARE)
+MIXTRAL = FileNames(_MIXTRAL, other=_BARE)
 GPT2 = FileNames(_GPT2, is_transposed=True, other=("transformer.", ""))
 NEOX = FileNames(_NEOX, by_heads=True, other=("embed_out", "lm_head"))
 
@@ -112,6 +129,9 @@ _GGUF = {
     "q_norm": "blk.{}.attn_q_norm", "k_norm": "blk.{}.attn_k_norm", "o": "blk.{}.attn_output",
     "post1": "blk.{}.post_attention_norm", "norm2": "blk.{}.ffn_norm", "gate": "blk.{}.ffn_gate",
     "up": "blk.{}.ffn_up", "down": "blk.{}.ffn_down", "post2": "blk.{}.post_ffw_norm",
+    "router": "blk.{}.ffn_gate_inp", "shared_scale": "blk.{}.ffn_gate_inp_shexp",
+    **{f"expert_{part}": f"blk.{{}}.ffn_{part}_exps" for part in ("gate", "up", "down")},
+    **{f"shared_{part}": f"blk.{{}}.ffn_{part}_shexp" for part in ("gate", "up", "down")},
 }  # fmt: skip
 GGUF = FileNames(_GGUF)
 GGUF_FUSED = FileNames(_GGUF | dict.fromkeys("qkv", "blk.{}.attn_qkv"))

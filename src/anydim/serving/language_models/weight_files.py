@@ -17,9 +17,17 @@ import numpy
 from anydim.base.errors import ModelError
 from anydim.base.missing_package import missing_module
 from anydim.base.text import quote_list
-from anydim.serving.language_models.decoder_spec import DecoderSpec
+from anydim.serving.language_models.decoder_spec import EXPERT_PARTS, DecoderSpec
 from anydim.serving.language_models.gguf_file import GgufTensor, read_gguf
-from anydim.serving.language_models.matrices import FORMATS, Blocks, Matrix, quantize, unpack_blocks
+from anydim.serving.language_models.matrices import (
+    FORMATS,
+    Blocks,
+    Matrix,
+    joined_rows,
+    quantize,
+    unpack_blocks,
+    with_experts,
+)
 from anydim.serving.language_models.packed_weights import Packing, unpacking_readers
 from anydim.serving.language_models.tensor_names import FileNames
 
@@ -29,7 +37,11 @@ _UNUSED = re.compile(
 )
 """Tensors of files that follow from others: tables of angles, causal masks."""
 _SMALL = 32  # elements of a block
-PRODUCTS = frozenset({"q", "k", "v", "o", "gate", "up", "down", "head", "embedding"})
+PRODUCTS = frozenset(
+    {"q", "k", "v", "o", "gate", "up", "down", "head", "embedding", "shared_gate", "shared_up",
+     "shared_down"} | EXPERT_PARTS
+)  # fmt: skip
+_SCALE = "shared_scale"
 
 
 class TensorFile:
@@ -90,8 +102,9 @@ _PLAIN = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
 
 
 def _gguf_tensor(tensor: GgufTensor, name: str) -> Matrix:
-    if tensor.format in FORMATS and len(tensor.shape) == 2:
-        return unpack_blocks(tensor.format, tensor.data)
+    if tensor.format in FORMATS and len(tensor.shape) in (2, 3):
+        blocks = unpack_blocks(tensor.format, tensor.data.reshape(-1, tensor.data.shape[-1]))
+        return blocks if len(tensor.shape) == 2 else with_experts(blocks, tensor.shape[0])
     if tensor.format == "BF16":
         import ml_dtypes
 
@@ -141,27 +154,55 @@ class DecoderWeights:
 
     def _load(self, weight: str) -> Matrix | None:
         stem, held = self._find(weight)
-        if held is None or (stem not in self._spec.parts and not _is_whole(weight)):
+        if held is None or not self._has(weight, stem):
             return None
         matrix = self._names.part(self._whole_matrix(held), stem, self._spec)
+        if stem == _SCALE and len(matrix.shape) == 1:  # a vector in GGUF files
+            matrix = numpy.asarray(matrix)[None]
         if weight.endswith(".weight"):
             self._check_shape(weight, stem, matrix)
             if self._bits and stem in PRODUCTS and self._may_quantize(matrix):
                 assert isinstance(matrix, numpy.ndarray)
-                return quantize(matrix, self._bits)
+                rows = quantize(matrix.reshape(-1, matrix.shape[-1]), self._bits)
+                return with_experts(rows, len(matrix)) if matrix.ndim == 3 else rows
         return matrix
 
+    def _has(self, weight: str, stem: str) -> bool:
+        """Whether the decoder has a weight."""
+        if _is_whole(weight):
+            return True
+        number = weight.split(".")[1]
+        parts = self._spec.parts
+        return stem in (self._spec.parts_of(int(number)) if number.isdecimal() else parts)
+
     def _may_quantize(self, matrix: Matrix) -> bool:
-        return not isinstance(matrix, Blocks) and matrix.shape[1] % _SMALL == 0
+        return not isinstance(matrix, Blocks) and matrix.shape[-1] % _SMALL == 0
 
     def _whole_matrix(self, held: str) -> Matrix:
         if held not in self._whole:
-            self._whole[held] = self._file.read(held)
+            self._whole[held] = self._file.read(held) if "{}" not in held else self._experts(held)
         return self._whole[held]
+
+    def _experts(self, held: str) -> Matrix:
+        """The matrices of all experts [experts, n, k]."""
+        matrices = [self._file.read(name) for name in self._files_of(held)]
+        if len({tuple(each.shape) for each in matrices}) != 1 or len(matrices[0].shape) != 2:
+            raise ModelError(f"the experts '{held}' of '{self._file.path}' differ in shape")
+        try:
+            return with_experts(joined_rows(matrices), len(matrices))
+        except ValueError as error:
+            raise ModelError(f"'{held}' of '{self._file.path}': {error}") from None
+
+    def _files_of(self, held: str) -> list[str]:
+        """The tensors of a name: one, or one for each expert."""
+        count = 1 if self._spec.experts is None else self._spec.experts.count
+        return [held.replace("{}", str(number)) for number in range(count if "{}" in held else 1)]
 
     def _find(self, weight: str) -> tuple[str, str | None]:
         stem, candidates = self._names.names_of(weight)
-        return stem, next((name for name in candidates if name in self._file.names), None)
+        return stem, next(
+            (name for name in candidates if name.replace("{}", "0") in self._file.names), None
+        )
 
     def _check_shape(self, weight: str, stem: str, matrix: Matrix) -> None:
         expected = self._spec.expected_shape(stem)
@@ -183,8 +224,10 @@ class DecoderWeights:
             held = self._find(f"{name}.weight")[1]
             if held is None:
                 missing.append(self._names.names_of(f"{name}.weight")[1][:1])
+            elif not self._file.names.issuperset(self._files_of(held)):
+                missing.append((held,))
             else:
-                used.add(held)
+                used.update(self._files_of(held))
                 used.add(self._find(f"{name}.bias")[1] or held)
         if missing:
             first = ", ".join(f"'{name}'" for (name,) in missing[:3])

@@ -111,9 +111,11 @@ def _by_pairs(matrix: numpy.ndarray, heads: int) -> numpy.ndarray:
 
 def write_gguf(
     path: Path, kind: str = "F32", architecture: str = "llama",
-    more: Callable[[gguf.GGUFWriter], None] = lambda _: None,
+    more: Callable[[gguf.GGUFWriter], Any] = lambda _: None,
+    tensors: dict[str, numpy.ndarray] | None = None, named: dict[str, numpy.ndarray] | None = None,
 ) -> Path:  # fmt: skip
-    """The same model as a GGUF file whose matrices have a format; `more` adds metadata."""
+    """The same model as a GGUF file whose matrices have a format; `more` adds metadata. Weights are
+    those of `tensors` that every model has, and `named`, by GGUF's names."""
     own = tokenizer()
     tokens = [own.id_to_token(number) for number in range(own.get_vocab_size())]
     writer = gguf.GGUFWriter(path, architecture)
@@ -135,14 +137,18 @@ def write_gguf(
     writer.add_chat_template(TEMPLATE)
     more(writer)
     kind_of = gguf.GGMLQuantizationType[kind]
-    for name, array in weights(len(tokens)).items():
-        heads = HEADS if "q_proj" in name else KEPT if "k_proj" in name else 0
-        array = _by_pairs(array, heads) if heads else array
-        if array.ndim == 2 and kind != "F32":
+    whole = weights(len(tokens)) if tensors is None else tensors
+    own_names = weights(len(tokens)).keys() & whole.keys()
+    arrays = {_gguf_name(name): array for name, array in whole.items() if name in own_names}
+    for name, array in {**arrays, **(named or {})}.items():
+        heads = {"attn_q.weight": HEADS, "attn_k.weight": KEPT}.get(name.partition(".")[2][2:], 0)
+        is_paired = heads and architecture == "llama"
+        array = _by_pairs(array, heads) if is_paired else array
+        if array.ndim >= 2 and kind != "F32" and "ffn_gate_inp" not in name:
             data = gguf.quants.quantize(array, kind_of)
-            writer.add_tensor(_gguf_name(name), data, raw_dtype=kind_of)
+            writer.add_tensor(name, data, raw_dtype=kind_of)
         else:
-            writer.add_tensor(_gguf_name(name), array)
+            writer.add_tensor(name, array)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
