@@ -57,8 +57,8 @@ def language_model(
 ) -> LanguageModel:  # fmt: skip
     """Open a language model: a folder of Hugging Face, a GGUF file, or what `save` wrote.
 
-    Architectures: Llama (and SmolLM), Mistral, Mixtral, Qwen 2 and 3, also with experts, Gemma 2 and
-    3, Phi 3, GPT-2, GPT-NeoX.
+    Architectures: Llama (and SmolLM), Mistral, Mixtral, Qwen 2 and 3 (dense and sparse), Gemma 2
+    and 3, Phi 3, GPT-2, GPT-NeoX.
     Nothing in the files is executed. Weights of 4 and 8 bits in GGUF files keep their width.
 
     Args:
