@@ -12,7 +12,7 @@ segment can write where it reads the same part:
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -91,11 +91,13 @@ def updated_loops(regions: Sequence[Region]) -> tuple[Region, ...]:
     A stack that the program returns takes the memory of an input that no other step reads.
     """
     found = list(regions)
-    loops = [step for region in regions for step in region.steps if isinstance(step, LoopStep)]
-    shared = Counter(step.body for step in loops)
-    for step in loops:
-        if shared[step.body] == 1:
-            found[step.body] = _with_updates(found[step.body], step)
+    loops = defaultdict[int, list[LoopStep]](list)
+    for region in regions:
+        for step in region.steps:
+            if isinstance(step, LoopStep):
+                loops[step.body].append(step)
+    for body, own in loops.items():
+        found[body] = _with_updates(found[body], own)
     main = found[-1]
     readers = _readers(main)
     inputs = {spec.name for spec in main.signature.inputs if readers[spec.name] == 1}
@@ -111,9 +113,10 @@ def _readers(region: Region) -> Mapping[str, int]:
     return names
 
 
-def _with_updates(body: Region, loop: LoopStep) -> Region:
-    """The body of a loop with the results that its segments write in place."""
-    pairs = dict(_parts_replaced(body, loop))
+def _with_updates(body: Region, loops: Sequence[LoopStep]) -> Region:
+    """The body of equal loops with the results that its segments write in place, in all of them."""
+    first, *others = (dict(_parts_replaced(body, loop)) for loop in loops)
+    pairs = {old: new for old, new in first.items() if all(o.get(old) == new for o in others)}
     steps = tuple(
         step if not isinstance(step, SegmentStep)
         else replace(step, updates=tuple(
