@@ -82,12 +82,6 @@ def test_rows_have_the_bits_of_rows_alone(network: bytes, threads: int) -> None:
         np.testing.assert_allclose(found[len(others)], near[number], rtol=0, atol=1e-5)
 
 
-def test_equal_layers_update_all_their_caches() -> None:
-    """Equal layers share the bodies of their loops over rows."""
-    model = rows_of(decoder(5, HEADS, WIDTH, WORDS, places=96).SerializeToString())
-    assert model.in_place and len(model.caches) == 10
-
-
 def test_a_step_writes_new_elements_alone(network: bytes) -> None:
     model = rows_of(network, room=8)
     assert model.in_place

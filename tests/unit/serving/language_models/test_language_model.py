@@ -238,6 +238,15 @@ def test_memory_is_the_sum_of_its_caches(lm: LanguageModel) -> None:
     assert two == 2 * one
 
 
+def test_equal_layers_update_all_their_caches_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal layers share the bodies of their loops over rows."""
+    monkeypatch.setattr(tiny_models, "LAYERS", 5)
+    with ad.language_model(write_folder(tmp_path / "deep"), threads=1) as model:
+        assert model.model.in_place and len(model.model.caches) == 10
+
+
 def test_the_largest_length_is_the_last_that_fits(folder: Path) -> None:
     with ad.language_model(folder, threads=1, memory="200 KiB") as lm:
         one, four = lm.largest(), lm.largest(4)
