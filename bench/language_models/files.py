@@ -69,8 +69,8 @@ def random_qwen(kind: str, target: Path, like: Path | None = None) -> None:
 
 
 def _add_tokens(writer: gguf.GGUFWriter, count: int) -> None:
-    """Tokens of single characters, and of numbers."""
-    characters = [chr(code) for code in range(33, 127)]
+    """Tokens of single characters, of the only merge, and of numbers."""
+    characters = [*(chr(code) for code in range(33, 127)), "ab"]
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("qwen2")
     writer.add_token_list([*characters, *(f"<{n}>" for n in range(len(characters), count))])
