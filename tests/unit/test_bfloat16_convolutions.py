@@ -114,9 +114,11 @@ def test_convolutions_that_would_take_longer_stay_float32() -> None:
             convolution(layout=layout, inner=32, outer=32, group=32),
             convolution(layout=layout, inner=32, outer=31),
             convolution(layout=layout, inner=32, outer=32, strides=[1, 1]),  # Winograd
+            convolution(layout=layout, inner=1, outer=32, window=7),  # words along the window
         ]
         assert not any(map(is_rounded, stay))
     assert not is_rounded(convolution(15, 32))
+    assert not is_rounded(convolution(4, 32, window=33))
     assert not is_rounded(convolution(3, 32, layout=LAYOUTS[0]))
     assert not is_rounded(convolution(32, 63, window=1, layout=LAYOUTS[0]))
     with settings.override(winograd=False):
