@@ -161,6 +161,7 @@ class _OnDemand:
 
 # ---- methods -----------------------------------------------------------------------------------
 
+_STATE = "__state__"  # a variable of `__init__`, no name of a field
 _FEW_INSTANCES = 6  # instances initialised without generated code in the time to compile `__init__`
 
 
@@ -208,7 +209,7 @@ def _at_first(cls: type, name: str, text: Callable[[type, dict[str, Any]], str])
         left -= 1
         if left >= 0 and _is_made(cls, self, given, named):
             return None
-        names: dict[str, Any] = {"put": object.__setattr__}
+        names: dict[str, Any] = {}
         exec(text(cls, names), names)
         made = names[name]
         made.__qualname__ = f"{cls.__qualname__}.{name}"
@@ -265,7 +266,9 @@ def _init_text(cls: type, names: dict[str, Any]) -> str:
             value = f"make_{field.name}()" if default == "missing" else default
         if value:
             name = field.name
-            lines.append(f"put(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
+            lines.append(f"{_STATE}[{name!r}] = {value}" if frozen else f"self.{name} = {value}")
+    if frozen and lines:
+        lines.insert(0, f"{_STATE} = self.__dict__")  # half the time of `object.__setattr__`
     if hasattr(cls, "__post_init__"):
         lines.append("self.__post_init__()")
     given = ", ".join([*plain, *(["*", *keywords] if keywords else [])])
@@ -285,17 +288,15 @@ def _repr_text(cls: type, names: dict[str, Any]) -> str:
 
 
 def _eq_text(cls: type, names: dict[str, Any]) -> str:
-    own = _tuple("self", cls)
-    return (
-        "def __eq__(self, other):\n  if other.__class__ is not self.__class__:\n"
-        f"    return NotImplemented\n  return {own} == {_tuple('other', cls)}"
-    )
+    """Compares as tuples of the fields do, equal objects first, without making the tuples."""
+    lines = ["if other.__class__ is not self.__class__: return NotImplemented"]
+    for field in fields_of(cls):
+        if field.compare:
+            lines.append(f"one, two = self.{field.name}, other.{field.name}")
+            lines.append("if one is not two and not one == two: return False")
+    return "def __eq__(self, other):\n  " + "\n  ".join([*lines, "return True"])
 
 
 def _hash_text(cls: type, names: dict[str, Any]) -> str:
-    return f"def __hash__(self):\n  return hash({_tuple('self', cls)})"
-
-
-def _tuple(of: str, cls: type) -> str:
-    compared = (field.name for field in fields_of(cls) if field.compare)
-    return "(" + "".join(f"{of}.{name}, " for name in compared) + ")"
+    compared = "".join(f"self.{field.name}, " for field in fields_of(cls) if field.compare)
+    return f"def __hash__(self):\n  return hash(({compared}))"

@@ -78,6 +78,27 @@ class Sent:
     lanes: int
 
 
+@pytest.mark.parametrize("make", [dataclass, dataclasses.dataclass])
+def test_fields_compare_as_the_items_of_tuples_do(make: Any) -> None:
+    point, *_ = written(make)
+    nan = float("nan")
+    assert point(nan) == point(nan), "the same object is equal, as in a tuple"
+    assert point(float("nan")) != point(float("nan"))
+    assert (point(1) == point(1, 2), point(1) == point(1, 3)) == (True, False)
+    assert point(1, tags=["a"]) == point(1, tags=["b"]), "not compared"
+    assert point(1, note="a") != point(1, note="b")
+    assert point(1).__eq__((1, 2, "")) is NotImplemented
+
+
+@pytest.mark.parametrize("name", ["state", "put", "names", "one", "two", "missing", "other"])
+def test_a_field_may_have_any_name(name: str) -> None:
+    made = dataclass(frozen=True)(type("Made", (), {"__annotations__": {name: "int", "x": "int"}}))
+    for number in range(20):  # the first ones are initialised without generated code
+        found = made(number, -number)
+        assert (getattr(found, name), found.x) == (number, -number)
+        assert found == made(number, -number) != made(number, 1)
+
+
 def test_help_knows_how_they_are_called() -> None:
     for ours, standard in zip(written(dataclass), written(dataclasses.dataclass)):
         shown, expected = inspect.signature(ours), inspect.signature(standard)

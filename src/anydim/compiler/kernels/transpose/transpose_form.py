@@ -40,9 +40,12 @@ class TransposeForm:
 
 def transpose_form_of(group: Group, box: Box) -> TransposeForm | None:
     """The form of a group that is one transposed copy; else None."""
-    group = flatten(group)
     if len(group.statements) != 1 or len(group.outputs) != 1:
         return None
+    (statement,) = group.statements
+    if statement.combine or len({read.tensor for read in reads(statement.body)}) != 1:
+        return None  # flattening keeps both
+    group = flatten(group)
     (statement,) = group.statements
     read = _only_read(statement)
     if read is None:

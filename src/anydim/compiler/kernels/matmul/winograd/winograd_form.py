@@ -27,6 +27,7 @@ from anydim.compiler.kernels.matmul.winograd.winograd_transforms import (
     windows_across,
 )
 from anydim.compiler.kernels.template import Task
+from anydim.lang.tree import Group
 from anydim.lang.tree.affine import Affine
 from anydim.sizes import (
     NEVER,
@@ -140,6 +141,8 @@ class ChannelsLastForm:
 
 def channels_first_form_of(task: Task) -> ChannelsFirstForm | None:
     """Return the group as a supported convolution of channels-first tensors, else None."""
+    if not _may_be_3x3(task.group):
+        return None
     form = convolution_form_of(task.group, task.box, task.constants)
     if form is None or form.w not in task.constants or form.dtype != float32:
         return None
@@ -157,6 +160,12 @@ def channels_first_form_of(task: Task) -> ChannelsFirstForm | None:
     return None if found is None or found.pays == NEVER else found
 
 
+def _may_be_3x3(group: Group) -> bool:
+    """Whether a sum has two axes of 3; spares most groups the search for a form."""
+    sums = ([axis.extent.constant for axis in each.reduced] for each in group.statements)
+    return any(extents.count(3) >= 2 for extents in sums)
+
+
 def _plain(bounds: Sequence[Bound], pairs: Collection[tuple[str, str]]) -> bool:
     """Whether each bound has a position and its own tap, one bound per position, strides of one."""
     steps = all(b.stride == 1 and b.spread == 1 and (b.position, b.tap) in pairs for b in bounds)
@@ -165,6 +174,8 @@ def _plain(bounds: Sequence[Bound], pairs: Collection[tuple[str, str]]) -> bool:
 
 def channels_last_form_of(task: Task) -> ChannelsLastForm | None:
     """Return the group as a supported convolution of channels-last tensors, else None."""
+    if not _may_be_3x3(task.group):
+        return None
     form = contraction_form_of(task.group, task.constants, task.machine, task.box, starts=False)
     layout = None if form is None else form.windows
     if form is None or layout is None or form.dtype != float32 or form.loops:
