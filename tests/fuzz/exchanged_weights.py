@@ -1,19 +1,19 @@
 """Two random models of one structure: the second, made from the program of the first or loaded into
 its model, has the bits of its own compilation.
 
-Weights of the second are drawn anew, or have equal rows, zeros, one value, not a number, infinity,
-or numbers without a normal form.
+Some weights of both are in Constant nodes. Those of the second are drawn anew, or have equal rows,
+zeros, one value, not a number, infinity, or numbers without a normal form.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 
 import numpy
 import onnx
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
 
 import anydim as ad
 from anydim.base import settings
@@ -35,7 +35,23 @@ def random_pair(seed: int) -> tuple[Models, onnx.ModelProto, onnx.ModelProto]:
         if array.dtype.kind == "f" and array.size > 1:
             other = redrawn(array, numpy.random.default_rng((seed, len(tensor.name))), made)
             tensor.CopyFrom(numpy_helper.from_array(other, tensor.name))
-    return made, one, two
+    inputs = {value.name for value in one.graph.input}
+    names = [each.name for each in one.graph.initializer if each.name not in inputs]
+    moved = {name for name in names if seed % 3 and made.one((True, False))}
+    return made, as_nodes(one, moved), as_nodes(two, moved)
+
+
+def as_nodes(model: onnx.ModelProto, names: Collection[str]) -> onnx.ModelProto:
+    """The model with initializers of these names in Constant nodes."""
+    graph = model.graph
+    tensors = [each for each in graph.initializer if each.name in names]
+    rest = [each for each in graph.initializer if each.name not in names]
+    nodes = [helper.make_node("Constant", [], [each.name], value=each) for each in tensors]
+    nodes += graph.node
+    for field, values in (("node", nodes), ("initializer", rest)):
+        graph.ClearField(field)
+        getattr(graph, field).extend(values)
+    return model
 
 
 def redrawn(array: numpy.ndarray, random: numpy.random.Generator, m: Models) -> numpy.ndarray:

@@ -19,6 +19,7 @@ from anydim.base import settings
 from anydim.base.cache import DiskCache
 from anydim.compiler.frontends.onnx.file.structure import StoredWeight, read_weight, structure_of
 from anydim.deploy.exchange import rename_source
+from tests.fuzz.exchanged_weights import as_nodes
 
 FLOAT = TensorProto.FLOAT
 SIZES = (0, 1, 5, 16)
@@ -206,6 +207,29 @@ def test_other_weights_take_the_program_in_the_bits_of_their_own(
         assert results(found) == results(fresh(path, tmp_path))
         assert how(ad.compile(path)) == "load"
     assert results(ad.compile(first)) == results(fresh(first, tmp_path))
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("network", [product, normalised, quantised, embedded])
+def test_weights_in_constant_nodes(
+    network: Callable[[numpy.random.Generator], onnx.ModelProto], in_memory: bool, tmp_path: Path
+) -> None:
+    found = []
+    for seed in range(3):
+        model = network(numpy.random.default_rng(seed))
+        names = [tensor.name for tensor in model.graph.initializer][::2]
+        path = saved(as_nodes(model, names), tmp_path / f"{seed}.onnx")
+        other = ad.compile(onnx.load(path) if in_memory else path)
+        found.append(how(other))
+        assert results(other) == results(fresh(path, tmp_path))
+    assert found == ["compiled", "weights", "weights"]
+
+
+def test_a_constant_node_with_the_name_of_an_input_is_an_error(tmp_path: Path) -> None:
+    model = as_nodes(product(numpy.random.default_rng(0)), ["w", "b"])
+    model.graph.node[1].output[0] = "x"
+    with pytest.raises(ad.ModelError, match="'x'"):
+        ad.compile(saved(model, tmp_path / "one.onnx"))
 
 
 @pytest.mark.parametrize("network", [product, normalised, embedded])

@@ -60,7 +60,7 @@ class Source:
             self._files |= _external(path or "", places, follows)
         others = (sha256(self._bytes(each)).hexdigest() for each in self._found.others.values())
         self._key = key_of(
-            "structure 3", request, str(path is None), self._found.digest, *others
+            "structure 4", request, str(path is None), self._found.digest, *others
         )  # fmt: skip
 
     @property
@@ -114,6 +114,10 @@ class Source:
         """The name of a weight that differs and that decisions of a program depend on, or ''."""
         assert self._found is not None
         held = {**self._found.weights, **self._found.others}
+        numbers = {number for number, *_ in record["weights"]}
+        for number, stored in self._found.weights.items():
+            if number not in numbers:  # the import saw it elsewhere, so nothing compares it
+                return stored.name
         for number, name, _, _, digest in record["weights"]:
             if digest and number in held:
                 if sha256(self._bytes(held[number])).hexdigest() != digest:

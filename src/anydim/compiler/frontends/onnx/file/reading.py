@@ -61,12 +61,15 @@ def open_model(source: Any, external_data: str | None = None) -> Opened:
         return _open_file(Path(source), external_data or settings.external_data)
     if isinstance(source, (bytes, bytearray, memoryview)):
         data = memoryview(source).cast("B")
-        return _open_bytes(data, "the model", None, lambda span: _slice(data, span))
+        return _open_bytes(data, "the model", None, partial(_slice, data))
     if hasattr(source, "graph") and hasattr(source, "opset_import"):
         try:
             name = source.graph.name or "the model"
-            proto = sort_nodes(densify(source, None, name))
             whole = partial(source.SerializeToString, deterministic=True)
+            if any(node.op_type == "Constant" for node in source.graph.node):  # may be weights
+                data = memoryview(whole())
+                return _open_bytes(data, name, None, partial(_slice, data))
+            proto = sort_nodes(densify(source, None, name))
             return Opened(
                 proto, name, _opset(source, name), None, _domains(source),
                 structure=lambda: _structure(memoryview(whole())),

@@ -1,7 +1,8 @@
 """The structure of a model file: all of it but the contents of its weights.
 
 Weights are the initializers of the model of more than one element whose type is a float, or one
-that quantised tensors have; they may be in files of external data. Two files of one structure have
+that quantised tensors have; they may be in files of external data. Constant nodes of the model's
+graph are initializers, too (`wire.constants_of`). Two files of one structure have
 the same graph, with weights of the same names, types and shapes.
 """
 
@@ -16,7 +17,7 @@ from anydim.base.digest import sha256
 from anydim.base.dtypes import DType
 from anydim.base.onnx_notation import ELEMENT_TYPES
 from anydim.base.records import dataclass
-from anydim.compiler.frontends.onnx.file.wire import Irregular, Span, fields, varint
+from anydim.compiler.frontends.onnx.file.wire import Irregular, Span, constants_of, fields, varint
 
 _TYPES = frozenset(("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int32"))
 _GRAPH, _INITIALIZER, _SPARSE = 7, 5, 15  # fields of ModelProto, GraphProto
@@ -83,29 +84,35 @@ def structure_of(data: memoryview) -> Structure | None:
 
 
 def _graph(data: memoryview, span: Span, made: Structure) -> Iterator[bytes]:
-    count = 0
+    tensors: list[tuple[str, Span]] = []
+    hoisted = constants_of(data, span)
     for number, whole, content in fields(data, span):
-        if number != _INITIALIZER or content is None:
+        if number == _INITIALIZER and content is not None:
+            tensors.append(("", content))
+        elif whole.start not in hoisted:
             yield from (b"sparse",) * (number == _SPARSE)
             yield _field(data, whole)
-            continue
-        found = _Initializer(data, content)
+    tensors += [(name.decode(), content) for name, content in hoisted.values()]
+    for count, (name, content) in enumerate(tensors):
+        found = _Initializer(data, content, name)
         weight = found.weight()
         if weight is not None:
             made.weights[count] = weight
-            yield from (b"weight", *found.rest)
+            yield from (b"weight", name.encode(), *found.rest)
         elif found.is_external:
             made.others[count] = found.outside()
             yield from (b"other", *found.rest)
         else:
-            yield _field(data, whole)
-        count += 1
+            yield from (b"tensor", name.encode(), _field(data, content))
 
 
 class _Initializer:
-    """The fields of a TensorProto; `rest` are those without the content."""
+    """The fields of a TensorProto; `rest` are those without the content.
 
-    def __init__(self, data: memoryview, span: Span) -> None:
+    `name` is that of a Constant node, '' for initializers, which have their own.
+    """
+
+    def __init__(self, data: memoryview, span: Span, name: str = "") -> None:
         """Raises Irregular, UnicodeDecodeError."""
         self._dims: list[int] = []
         self.rest: list[bytes] = []
@@ -122,6 +129,7 @@ class _Initializer:
             else:
                 self.rest.append(_field(data, whole))
                 self._add(data, number, whole, inner)
+        self._name = name or self._name
 
     def _add(self, data: memoryview, number: int, whole: Span, inner: Span | None) -> None:
         if number in (_SEGMENT, _FLOATS):

@@ -2,7 +2,8 @@
 
 A model file is nearly all weights, and a decoder would copy each of them twice. `without_weights`
 walks the wire format (https://protobuf.dev/programming-guides/encoding) of ModelProto.graph
-.initializer and returns the file without the large `raw_data` fields, with their spans.
+.initializer and returns the file without the large `raw_data` fields, with their spans. Constant
+nodes of the graph with a tensor in this form become initializers after the others (`constants_of`).
 """
 
 from __future__ import annotations
@@ -53,6 +54,10 @@ def no_model(data: bytes | memoryview, name: str) -> ModelError:
 
 
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # fields of ModelProto, GraphProto, TensorProto
+_NODE, _GRAPH_INPUT, _VALUE_NAME, _TENSOR_NAME = 1, 11, 1, 8  # of GraphProto, ValueInfoProto, same
+_OUTPUT, _OPERATOR, _ATTRIBUTE, _DOMAIN = 2, 4, 5, 7  # of NodeProto
+_INPUT, _NAME, _TENSOR, _REFERENCE = 1, 1, 5, 21  # of NodeProto; of AttributeProto
+_CONSTANT = b"Constant"
 _SMALLEST = 4096
 _MESSAGE = 2  # wire type of strings, bytes and messages
 _FIXED = {1: 8, 5: 4}
@@ -102,21 +107,79 @@ def _model(data: memoryview) -> tuple[bytes, dict[int, Span]]:
 
 def _graph(data: memoryview, span: Span) -> tuple[bytes, dict[int, Span]]:
     parts: list[bytes] = []
-    spans: dict[int, Span] = {}
-    count = 0
+    tensors: list[tuple[bytes, Span]] = []
+    hoisted = constants_of(data, span)
     for number, whole, content in fields(data, span):
-        if number != _INITIALIZER or content is None:
+        if number == _INITIALIZER and content is not None:
+            tensors.append((b"", content))
+        elif whole.start not in hoisted:
             parts.append(bytes(data[whole.start : whole.stop]))
-            continue
-        if len(content) < _SMALLEST:
-            parts.append(bytes(data[whole.start : whole.stop]))
-        else:
+    spans: dict[int, Span] = {}
+    for count, (name, content) in enumerate([*tensors, *hoisted.values()]):
+        body, weight = bytes(data[content.start : content.stop]), None
+        if len(content) >= _SMALLEST:
             body, weight = _tensor(data, content)
-            parts.append(_message(_INITIALIZER, body))
-            if weight is not None:
-                spans[count] = weight
-        count += 1
+        parts.append(_message(_INITIALIZER, body + (_message(_TENSOR_NAME, name) if name else b"")))
+        if weight is not None:
+            spans[count] = weight
     return b"".join(parts), spans
+
+
+def constants_of(data: memoryview, graph: Span) -> dict[int, tuple[bytes, Span]]:
+    """Constant nodes that can be initializers, by their start: the name and the tensor of each.
+
+    Those with the name of an input are not, as a call may give inputs with initializers.
+    """
+    found: dict[int, tuple[bytes, Span]] = {}
+    inputs: set[bytes] = set()
+    for number, whole, content in fields(data, graph):
+        if number == _GRAPH_INPUT and content is not None:
+            inputs |= {_bytes(data, name) for name in _parts(data, content).get(_VALUE_NAME, ())}
+        if number == _NODE and content is not None:
+            made = _constant(data, content)
+            if made is not None:
+                found[whole.start] = made
+    return {start: made for start, made in found.items() if made[0] not in inputs}
+
+
+def _constant(data: memoryview, node: Span) -> tuple[bytes, Span] | None:
+    """The name and the tensor of a Constant node whose tensor is in `raw_data`; None for others."""
+    if _CONSTANT not in bytes(data[node.start : min(node.stop, node.start + _SMALLEST)]):
+        return None
+    try:
+        parts = _parts(data, node)
+        names = [_bytes(data, each) for each in parts.get(_OUTPUT, ())]
+        kinds = [_bytes(data, each) for each in parts.get(_OPERATOR, ())]
+        domains = {_bytes(data, each) for each in parts.get(_DOMAIN, ())}
+        given = parts.get(_ATTRIBUTE, ())
+        if kinds != [_CONSTANT] or len(names) != 1 or not names[0] or len(given) != 1:
+            return None
+        attribute = _parts(data, given[0])
+        tensors = attribute.get(_TENSOR, ())
+        if [_bytes(data, each) for each in attribute.get(_NAME, ())] != [b"value"]:
+            return None
+        if 1 in parts or 21 in attribute or len(tensors) != 1 or not domains <= {b"", b"ai.onnx"}:
+            return None
+        return (
+            (names[0], tensors[0])
+            if len(_parts(data, tensors[0]).get(_RAW_DATA, ())) == 1
+            else None
+        )
+    except Irregular:
+        return None
+
+
+def _parts(data: memoryview, span: Span) -> dict[int, list[Span]]:
+    """The contents of the strings and messages of a message, by field number."""
+    found: dict[int, list[Span]] = {}
+    for number, _, content in fields(data, span):
+        if content is not None:
+            found.setdefault(number, []).append(content)
+    return found
+
+
+def _bytes(data: memoryview, span: Span) -> bytes:
+    return bytes(data[span.start : span.stop])
 
 
 def _tensor(data: memoryview, span: Span) -> tuple[bytes, Span | None]:
