@@ -18,8 +18,12 @@ from anydim.base.errors import ArtefactError, InternalError
 from anydim.base.records import dataclass
 from anydim.runtime.systems import SYSTEMS, loader
 
-_ARCHITECTURES = {"x86_64": 1, "aarch64": 2}
-_PAGES = {"x86_64": 1 << 12, "aarch64": 1 << 16}  # the largest page of such machines
+_ARCHITECTURES = {"x86_64": 1, "aarch64": 2, "riscv64": 3}
+_PAGES = {
+    "x86_64": 1 << 12,
+    "aarch64": 1 << 16,
+    "riscv64": 1 << 12,
+}  # the largest page of such machines
 _NUMBERS = {
     row.platform(architecture): row.number << 16 | _ARCHITECTURES[architecture]
     for row in SYSTEMS for architecture in row.architectures

@@ -38,7 +38,8 @@ def map_code(code: bytes) -> tuple[memoryview, int, mmap.mmap]:
 
 def flags() -> frozenset[str]:
     """Return the features of the first processor."""
-    return frozenset(cpuinfo_value("flags", "Features").split())
+    letters, *names = cpuinfo_value("isa").removeprefix("rv64").split("_")  # of RISC-V
+    return frozenset((*cpuinfo_value("flags", "Features").split(), *letters, *filter(None, names)))
 
 
 def cpuinfo_value(*names: str) -> str:

@@ -60,10 +60,10 @@ class System:
 
 
 LINUX = System(
-    "linux", 0, "linux", "unknown-linux-gnu", "ELF", ("x86_64", "aarch64"),
+    "linux", 0, "linux", "unknown-linux-gnu", "ELF", ("x86_64", "aarch64", "riscv64"),
     "anydim.runtime.linux_system", "",
     "pages of the file, private and executable; or copied, then mprotect",
-    "pthreads", ("run", "emulated"),
+    "pthreads", ("run", "emulated", "emulated"),
 )  # fmt: skip
 SYSTEMS = (
     LINUX,

@@ -62,6 +62,23 @@ def test_windows_gives_the_bits_of_linux(name: str, threads: int, tmp_path: Path
         assert here == there
 
 
+@on_windows
+def test_objects_for_windows_have_the_bits_of_linux(tmp_path: Path) -> None:
+    """LLVM's objects are COFF, with the system's calling convention; MinGW links them."""
+    kind = KINDS["encoder"]
+    model = ad.compile(kind.build())
+    folders = tmp_path / "linux", tmp_path / "windows"
+    for folder, target in zip(folders, (AVX2, f"windows-{AVX2}")):
+        model.export(folder, "program", target=target, code="llvm")
+    done(["make", "-s", "-C", folders[0]])
+    tools = ("CC=x86_64-w64-mingw32-gcc", "AR=x86_64-w64-mingw32-ar", "LDFLAGS=-static")
+    done(["make", "-s", "-C", folders[1], *tools])
+    wine = {"WINEPREFIX": str(tmp_path / "wine"), "WINEDEBUG": "-all"}
+    inputs = kind.draw(np.random.default_rng(0), 17)
+    here = outputs([folders[0] / "example"], folders[0], inputs, {})
+    assert here == outputs([WINE, folders[1] / "example.exe"], folders[1], inputs, wine)
+
+
 @by_cmake
 @pytest.mark.parametrize("code", ["c", "llvm"])
 def test_cmake_builds_the_example(code: str, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ LEVEL_HERE = "x86-64-v2" if this_architecture() == "x86_64" else "aarch64"
 STRAIGHT = ["encoder", "halves", "wide"]
 LEVELS = [
     "aarch64", "aarch64+dotprod", "x86-64-v2", "macos-aarch64", "macos-x86-64-v2",
-    "windows-x86-64-v2", "windows-x86-64-v3",
+    "riscv64", "windows-x86-64-v2", "windows-x86-64-v3",
 ]  # fmt: skip
 
 

@@ -9,8 +9,9 @@ import struct
 
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
+from anydim.compiler.targets.relocations import IN_TABLE, LOWER_HALVES, TABLE, UPPER_HALVES
 
-ARCHITECTURES = {62: "x86_64", 183: "aarch64"}
+ARCHITECTURES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -70,6 +71,23 @@ def read_object(data: bytes) -> Object:
     return _Reader(data).object(ARCHITECTURES[machine])
 
 
+def _join_halves(section: int, relocations: list[Relocation]) -> list[Relocation]:
+    """Give the lower half of an address the symbol of its upper half, instead of a label there.
+
+    The distance is counted from the instruction with the upper half; addends make up for that.
+    """
+    upper = {each.offset: each for each in relocations if each.kind in UPPER_HALVES}
+    found = []
+    for each in relocations:
+        if each.kind in LOWER_HALVES and each.symbol.section == section:
+            first = upper[each.symbol.value]
+            addend = first.addend + each.offset - first.offset
+            kind = IN_TABLE if first.kind == TABLE else each.kind
+            each = Relocation(each.offset, kind, first.symbol, addend)
+        found.append(each)
+    return found
+
+
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -91,6 +109,8 @@ class _Reader:
                 raise InternalError("a relocation without addend in compiled code")
             if row[1] == _WITH_ADDENDS and row[7] in mapped:
                 relocations[row[7]] = self.relocations(row, symbols)
+        if architecture == "riscv64":
+            relocations = {n: _join_halves(n, each) for n, each in relocations.items()}
         sections = {
             n: Section(
                 self.names[n], self.bytes(self.rows[n]), max(1, self.rows[n][8]),

@@ -2,6 +2,7 @@
 
     x86-64-v2  x86-64-v3  x86-64-v4       the levels of the x86-64 ABI
     aarch64                               ARMv8-A with NEON
+    riscv64                               RV64GC, without vectors
     x86-64-v3+vnni  aarch64+dotprod       and one additional feature
     windows-x86-64-v3  macos-aarch64      the same on other systems (`runtime/systems.py`)
     wasm32                                browsers and node: WebAssembly with vectors of 128 bits
@@ -92,7 +93,7 @@ class Processor:
     @property
     def machine(self) -> Machine:
         """Its description for templates."""
-        fused = "fma" in self.has or self.architecture in ("aarch64", WASM)
+        fused = "fma" in self.has or self.architecture in ("aarch64", "riscv64", WASM)
         return Machine(
             self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes, fused,
             self.max_lanes, WARPS in self.has, TF32 in self.has,
@@ -157,6 +158,7 @@ def _text(features: tuple[str, ...]) -> str:
 
 
 _X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+_RISC_V = "riscv64-unknown-linux-gnu"
 _WEB = ("bulk-memory", "mutable-globals", "nontrapping-fptoint", "sign-ext", "simd128")
 _V2 = ("cx16", "popcnt", "sahf", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2")
 _V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
@@ -178,6 +180,10 @@ _LINUX_ROWS = (
     _Described(
         Processor("aarch64", _ARM, "generic", _text(("fp-armv8", "neon")), 16, 32),
         {"dotprod": ("dotprod",)},
+    ),
+    # RV64GC: no vectors, so that a vector takes a register for each of its lanes.
+    _Described(
+        Processor("riscv64", _RISC_V, "generic-rv64", _text(("a", "c", "d", "f", "m")), 16, 8), {}
     ),
     # The same kernels with and without fused steps, so that weights have one layout. Engines do not
     # schedule instructions again, so tiles that use all registers spill.

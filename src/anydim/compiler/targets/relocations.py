@@ -4,7 +4,8 @@ A rule takes the image, the offset to patch, and the referenced offset (addend i
 there. Relocations that need an absolute address at run time have no rule. An address loaded from a
 global offset table is computed instead, since everything is in the image.
 
-Sources: System V ABI for x86-64, section 4.4; ELF for the Arm 64-bit Architecture, section 5.7.
+Sources: System V ABI for x86-64, section 4.4; ELF for the Arm 64-bit Architecture, section 5.7;
+RISC-V ABIs Specification, section 8.4.
 """
 
 from __future__ import annotations
@@ -80,6 +81,52 @@ def _address_in_page(code: bytearray, at: int, target: int) -> None:
     _in_page(code, at, target)
 
 
+# ---- riscv64 -------------------------------------------------------------------------------------
+
+TABLE, IN_TABLE = 20, -20  # R_RISCV_GOT_HI20, and the lower half of one, which has no number
+UPPER_HALVES, LOWER_HALVES = (TABLE, 23), (24, 25)  # R_RISCV_PCREL_HI20; _LO12_I and _LO12_S
+
+
+def _upper(code: bytearray, at: int, target: int) -> None:
+    """AUIPC: the upper 20 bits, rounded as the lower 12 are signed."""
+    (word,) = struct.unpack_from("<I", code, at)
+    distance = _pack_signed(target - at, 32, "a distance") + 0x800
+    struct.pack_into("<I", code, at, word & 0xFFF | distance & 0xFFFFF000)
+
+
+def _lower(code: bytearray, at: int, target: int) -> None:
+    """The lower 12 bits in a load, an addition or a jump; `target - at` is that of the upper."""
+    (word,) = struct.unpack_from("<I", code, at)
+    struct.pack_into("<I", code, at, word & 0xFFFFF | (target - at & 0xFFF) << 20)
+
+
+def _lower_of_store(code: bytearray, at: int, target: int) -> None:
+    """The lower 12 bits in a store."""
+    (word,), low = struct.unpack_from("<I", code, at), target - at & 0xFFF
+    struct.pack_into("<I", code, at, word & 0x1FFF07F | low >> 5 << 25 | (low & 31) << 7)
+
+
+def _lower_of_address(code: bytearray, at: int, target: int) -> None:
+    """Relax `ld rd, %pcrel_lo(label)(rs)` to `addi rd, rs, %pcrel_lo(label)`."""
+    (word,) = struct.unpack_from("<I", code, at)
+    if word & 0x707F != 0x3003:
+        raise InternalError(f"instruction {word:08x} takes an address from a table")
+    struct.pack_into("<I", code, at, word & ~0x707F | 0x13)
+    _lower(code, at, target)
+
+
+def _call(code: bytearray, at: int, target: int) -> None:
+    """AUIPC and JALR."""
+    _upper(code, at, target)
+    _lower(code, at + 4, target + 4)
+
+
+def _term(code: bytearray, at: int, target: int, sign: int) -> None:
+    """Add to a sum of two offsets, of which one is subtracted."""
+    (word,) = struct.unpack_from("<I", code, at)
+    struct.pack_into("<I", code, at, word + sign * target & 0xFFFFFFFF)
+
+
 RULES: Mapping[str, Mapping[int, Rule]] = {
     "x86_64": {
         2: _relative32,  # R_X86_64_PC32
@@ -101,5 +148,15 @@ RULES: Mapping[str, Mapping[int, Rule]] = {
         299: partial(_in_page, shift=4),  # R_AARCH64_LDST128_ABS_LO12_NC
         311: _page,  # R_AARCH64_ADR_GOT_PAGE
         312: _address_in_page,  # R_AARCH64_LD64_GOT_LO12_NC
+    },
+    "riscv64": {
+        19: _call,  # R_RISCV_CALL_PLT
+        TABLE: _upper,
+        IN_TABLE: _lower_of_address,
+        23: _upper,  # R_RISCV_PCREL_HI20
+        24: _lower,  # R_RISCV_PCREL_LO12_I
+        25: _lower_of_store,  # R_RISCV_PCREL_LO12_S
+        35: partial(_term, sign=1),  # R_RISCV_ADD32
+        39: partial(_term, sign=-1),  # R_RISCV_SUB32
     },
 }

@@ -26,7 +26,7 @@ from tests.unit.compiler.targets.programs import START, STOP, index, kernel, loo
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 HERE = target("llvm").processor
 ELF = replace(describe_processor("x86-64-v2" if HERE.architecture == "x86_64" else "aarch64"))
-ARCHITECTURES = ["x86-64-v2", "aarch64"]
+ARCHITECTURES = ["x86-64-v2", "aarch64", "riscv64"]
 
 CALLER = """
 declare i64 @inner(i64)
@@ -124,6 +124,7 @@ def test_the_same_objects_make_the_same_image(name: str) -> None:
     assert read_head(image(TEXTS, ENTRIES, describe_processor(name))).platform in (
         "x86_64",
         "aarch64",
+        "riscv64",
     )
 
 

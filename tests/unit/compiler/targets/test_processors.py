@@ -23,7 +23,7 @@ from anydim.compiler.targets.targets import target
 from tests.unit.compiler.targets.programs import START, STOP, index, kernel, loop
 
 MACHINES = {  # how an object begins: its format, and the number of its architecture
-    "ELF": {"x86_64": (18, 62), "aarch64": (18, 183)},
+    "ELF": {"x86_64": (18, 62), "aarch64": (18, 183), "riscv64": (18, 243)},
     "COFF": {"x86_64": (0, 0x8664)},
     "Mach-O": {"x86_64": (4, 7), "aarch64": (4, 12)},
 }
