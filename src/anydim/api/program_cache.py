@@ -20,6 +20,7 @@ One process compiles a program; other processes that need it wait for the result
 from __future__ import annotations
 
 import builtins
+import gc
 import json
 import os
 import time
@@ -41,6 +42,7 @@ from anydim.base.user_values import text_of
 from anydim.compiler.variants.records import tuned_state
 from anydim.deploy.load import LoadedModel, load, load_kept
 from anydim.runtime.cpu import this_level
+from anydim.runtime.frames import trim_system
 from anydim.runtime.threads import known_threads
 from anydim.sizes import given_dims
 
@@ -378,22 +380,33 @@ def path_of_parts(parts: Iterable[str | memoryview]) -> str | None:
 
 def load_or_compile_at(
     path: str | None, make: Callable[[], Model],
-    facts: Callable[[Model], Mapping[str, str]] = lambda model: {},
+    facts: Callable[[Model], Mapping[str, str]] = lambda model: {}, reload: bool = False,
 ) -> CallableProgram:  # fmt: skip
     """Loads the model at a path of `path_of_parts`, or else calls `make()` and stores its result.
 
     `facts` of a model that is stored are in `about` when it is loaded. Models with strings, or with
-    weights too large for the cache, are not stored.
+    weights too large for the cache, are not stored. With `reload`, a model that was stored is
+    loaded, and the memory of its compilation is freed: a first start ends as a later one.
     """
     if path is None:
         return make()
     key = "".join(path.split(os.sep)[-2:])
-    if is_there(path):
-        with suppress(UserError, OSError):
-            found = load(path, verify="checksums")  # a damaged or exchanged file is replaced
-            if found.about.get("key") == key:
-                used(path)
-                return found
+    found = _stored(path, key)
+    if found is not None:
+        return found
+    made = _make_and_store(path, key, make, facts)
+    found = _stored(path, key) if reload else None
+    if found is None:
+        return made
+    del made
+    gc.collect()  # it is in cycles
+    trim_system()
+    return found
+
+
+def _make_and_store(
+    path: str, key: str, make: Callable[[], Model], facts: Callable[[Model], Mapping[str, str]]
+) -> Model:
     made, folder = make(), disk_cache("models")
     if folder is None or made.on_strings or not folder.admits(made.executable.constant_bytes):
         return made
@@ -401,3 +414,14 @@ def load_or_compile_at(
         known = {**facts(made), "key": key}
         _write(folder, path, lambda name, facts: made._write(name, facts=facts), known)
     return made
+
+
+def _stored(path: str, key: str) -> CallableProgram | None:
+    """Loads the model at a path; None if it is not there, damaged, or that of another key."""
+    if is_there(path):
+        with suppress(UserError, OSError):
+            found = load(path, verify="checksums")
+            if found.about.get("key") == key:
+                used(path)
+                return found
+    return None

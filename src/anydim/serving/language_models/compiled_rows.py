@@ -31,7 +31,7 @@ def compiled_rows(
     path = path_of_parts(["language model", opened.arguments, f"{threads} {precision}", *digests])
     model = load_or_compile_at(
         path, lambda: compile_decoder(opened, threads, precision),
-        lambda model: {STEP: str(rows_of(model, opened.spec).step_formula)},
+        lambda model: {STEP: str(rows_of(model, opened.spec).step_formula)}, reload=True,
     )  # fmt: skip
     return rows_of(model, opened.spec)
 

@@ -148,9 +148,10 @@ class DecoderWeights:
         return self._read[weight]
 
     def release(self) -> None:
-        """Forget what was read."""
+        """Close the file and forget what was read; nothing can be read afterwards."""
         self._read.clear()
         self._whole.clear()
+        self._file = TensorFile(self._file.path, {})
 
     def _load(self, weight: str) -> Matrix | None:
         stem, held = self._find(weight)

@@ -23,7 +23,7 @@ from anydim.compiler.passes.ragged.independence import Mixed, check_independent,
 from anydim.compiler.passes.ragged.loop_costs import LoopCosts, family
 from anydim.compiler.passes.ragged.row_checks import NodeChecks
 from anydim.compiler.passes.ragged.size_values import SizeValues
-from anydim.lang.tree import TensorType
+from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Size, as_size, product
 
 SHARED, ROW, TOKEN, INSIDE = "shared", "row", "token", "inside"
@@ -173,6 +173,7 @@ class Placement:
         """Choose a form for each node of the graph of one row."""
         one, graph = self.one, self.graph
         self.forms: dict[str, Form] = {}
+        self.independent: dict[tuple[Group, Size], bool] = {}
         self.alone: set[str] = set(one.constants) | self.masks  # no input is needed for them
         self.kinds: dict[int, str] = {}
         self.where: dict[str, int] = {}  # value -> node
@@ -247,15 +248,25 @@ class Placement:
         (unit,) = units
         if node.operator in _VIEWS and inside and self._reads(node) <= inside:
             return INSIDE  # a view of what is computed inside
+        if not self._is_independent(group_of(self.one, node), unit):
+            return INSIDE
         try:
-            check_independent(
-                group_of(self.one, node), marks_of(unit, self.ragged), self.ragged, self.one.box
-            )
             over_tokens(node, unit, as_size(1), self.ragged)
         except (Mixed, Unsuited):
             return INSIDE
         record = record_of(node)
         return INSIDE if record is not None and record.routine is not None else TOKEN
+
+    def _is_independent(self, group: Group, unit: Size) -> bool:
+        """Whether a group computes each index of tokens alone; equal layers have equal groups."""
+        if (group, unit) not in self.independent:
+            marks = marks_of(unit, self.ragged)
+            try:
+                check_independent(group, marks, self.ragged, self.one.box)
+                self.independent[group, unit] = True
+            except Mixed:
+                self.independent[group, unit] = False
+        return self.independent[group, unit]
 
     def _reads(self, node: Node) -> set[str]:
         """What a node reads beside constants and values of sizes."""

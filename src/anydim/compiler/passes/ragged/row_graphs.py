@@ -76,6 +76,7 @@ class RowGraph:
         self._units()
         self._inputs()
         self._sizes()
+        self.outer_numbers = self._outer_numbers()
         stages = [s for names in (work.within, self._outer_stages()) for s in names]
         for stage in range(max(stages, default=0) + 1):
             if stage % 2:
@@ -162,15 +163,21 @@ class RowGraph:
 
     # ---- nodes outside -------------------------------------------------------------------------
 
-    def _outer_nodes(self, stage: int) -> None:
-        work, outer = self.work, self.outer
+    def _outer_numbers(self) -> dict[int, list[int]]:
+        """The numbers of the nodes outside, by their stage."""
+        work, numbers = self.work, dict[int, list[int]]()
         for number, node in enumerate(self.one.nodes):
-            kind = work.kinds[number]
             found = bool(self.one.origins.found[number])
             needed = found or any(name in work.outside for name in node.outputs)
-            own = 0 if found else work.stage[node.outputs[0]]
-            if not needed or kind == INSIDE or own != stage:
-                continue
+            if needed and work.kinds[number] != INSIDE:
+                stage = 0 if found else work.stage[node.outputs[0]]
+                numbers.setdefault(stage, []).append(number)
+        return numbers
+
+    def _outer_nodes(self, stage: int) -> None:
+        work, outer = self.work, self.outer
+        for number in self.outer_numbers.get(stage, ()):
+            node, kind = self.one.nodes[number], work.kinds[number]
             given = tuple(None if n is None else self.outside(n) for n in node.inputs)
             if kind == TOKEN:
                 unit = next(work.form(n).unit for n in node.outputs if work.form(n).kind == TOKEN)
@@ -314,7 +321,8 @@ class _Body:
         found = Sizes((*work.starts.values(), *work.dims), Size.symbol(self.counter))
         body.node(Node(SIZES, (table,), (), FrozenMapping({REGION: found}), "rows"), ())
         wanted = work.within[self.stage]
-        for node in self.one.nodes:
+        for number in sorted({work.where[name] for name in wanted if name in work.where}):
+            node = self.one.nodes[number]
             if not any(n in wanted and work.inner(n, self.stage) for n in node.outputs):
                 continue
             given = tuple(None if n is None else self.value(n) for n in node.inputs)
