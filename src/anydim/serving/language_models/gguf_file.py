@@ -51,10 +51,16 @@ class GgufTensor:
 
 @dataclass(frozen=True)
 class GgufFile:
-    """Fields and tensors by name."""
+    """Fields and tensors by name, in memory that is mapped."""
 
     fields: dict[str, Any]
     tensors: dict[str, GgufTensor]
+    mapped: mmap.mmap
+
+    def release(self) -> None:
+        """Give the pages that were read back to the system, which reads them again if needed."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def read_gguf(path: Path) -> GgufFile:
@@ -100,6 +106,7 @@ class _Reader:
                 name: self._tensor(name, start, shape, kind, offset)
                 for name, shape, kind, offset in heads
             },
+            self._mapped,
         )
 
     # ---- values ----

@@ -45,10 +45,13 @@ _SCALE = "shared_scale"
 
 
 class TensorFile:
-    """Tensors by name, read on demand."""
+    """Tensors by name, read on demand; `release` frees the pages of what was read."""
 
-    def __init__(self, path: Path, readers: Mapping[str, Callable[[], Matrix]]) -> None:
-        self.path, self._readers = path, readers
+    def __init__(
+        self, path: Path, readers: Mapping[str, Callable[[], Matrix]],
+        release: Callable[[], object] = lambda: None,
+    ) -> None:  # fmt: skip
+        self.path, self._readers, self.release = path, readers, release
 
     @property
     def names(self) -> frozenset[str]:
@@ -95,7 +98,7 @@ def open_gguf(path: Path) -> tuple[Mapping[str, Any], TensorFile]:
         name: lambda tensor=tensor, name=name: _gguf_tensor(tensor, name)  # type: ignore[misc]
         for name, tensor in found.tensors.items()
     }
-    return found.fields, TensorFile(path, readers)
+    return found.fields, TensorFile(path, readers, found.release)
 
 
 _PLAIN = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
@@ -148,10 +151,10 @@ class DecoderWeights:
         return self._read[weight]
 
     def release(self) -> None:
-        """Close the file and forget what was read; nothing can be read afterwards."""
+        """Forget what was read."""
         self._read.clear()
         self._whole.clear()
-        self._file = TensorFile(self._file.path, {})
+        self._file.release()
 
     def _load(self, weight: str) -> Matrix | None:
         stem, held = self._find(weight)
