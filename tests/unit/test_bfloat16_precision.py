@@ -70,6 +70,26 @@ def test_a_row_has_the_same_bits_in_every_batch() -> None:
         np.testing.assert_array_equal(call(run, x[at : at + 1]), want[at : at + 1])
 
 
+RUNGS = ("exact", "fast", "bfloat16", "int8", {"t": "bfloat16", "*": "int8"},
+         {"v": "bfloat16", "t": "exact", "*": "fast"})  # fmt: skip
+
+
+@pytest.mark.parametrize("precision", RUNGS, ids=str)
+def test_a_row_keeps_its_bits_in_every_precision(precision: object) -> None:
+    """Of 1 to 200 rows, alone and on threads, also where nodes have precisions of their own."""
+    random = np.random.default_rng(3)
+    w, v = (random.standard_normal(shape).astype(np.float32) for shape in ((96, 64), (64, 80)))
+    nodes = [node("t = MatMul(x, w)"), node("u = Sigmoid(t)"), node("y = MatMul(u, v)")]
+    made = model(graph("two", ["x f[rows, 96]"], nodes, ["y f[rows, 80]"], {"w": w, "v": v}))
+    made.graph.node[2].name = "v"
+    one, shared = (ad.compile(made, precision=precision, threads=n) for n in (1, 3))  # type: ignore[arg-type]
+    x = random.standard_normal((MOST, 96)).astype(np.float32)
+    whole = call(one, x)
+    np.testing.assert_array_equal(call(shared, x), whole)
+    for rows in range(1, MOST):
+        np.testing.assert_array_equal(call(one, x[MOST - rows :]), whole[MOST - rows :])
+
+
 @needs_pairs
 def test_any_number_of_threads() -> None:
     x = RANDOM.standard_normal((MOST, K)).astype(np.float32)
