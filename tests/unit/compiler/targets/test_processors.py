@@ -111,7 +111,7 @@ def test_products_of_bfloat16(name: str) -> None:
     narrow = replace(processor, vector_bytes=32).machine
     assert not narrow.pairs and not narrow.pair_tiles
     tile = tiles_of_words(processor.machine, PAIRS) or tile_of(processor.machine, float32)
-    library = pair_library(tile, ir.TILE if has_tiles else 1)
+    library = pair_library(tile, ir.TILE if has_tiles else 1, 1)
     text = assembly(render(library, processor), processor)
     assert ("tdpbf16ps" in text) == has_tiles
     assert ("vdpbf16ps" in text) != has_tiles, "no kernel of fewer rows sums in another order"

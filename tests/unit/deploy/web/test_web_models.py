@@ -1,5 +1,5 @@
-"""Promise: decoders, recurrences and networks of images give onnxruntime's results in node, at 20
-sizes in one instance, 0 and 1 among them."""
+"""Promise: decoders, recurrences and networks of images give onnxruntime's results in node, ragged
+batches those of this machine, at 20 sizes in one instance, 0 and 1 among them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import anydim as ad
+from anydim.runtime.ragged import Packing
 from bench.networks.sequences import decoder
 from tests.aarch64.models import images, recurrent
 from tests.unit.deploy.kinds import Inputs, floats
 from tests.unit.deploy.web.node import answers, call_of, needs_node, outputs
+from tests.unit.runtime.program.batches.test_ragged_map import SHIFT, graph
 
 pytestmark = [needs_node, pytest.mark.slow]
 CACHES = [f"{kind}_{layer}" for layer in range(2) for kind in ("keys", "values")]
@@ -61,3 +63,19 @@ def test_results_are_those_of_onnxruntime(name: str, tmp_path: Path) -> None:
         wanted = session.run(None, dict(inputs)) if whole else [*model(**inputs).values()]
         for came, right in zip(outputs(model, answer).values(), wanted, strict=True):
             np.testing.assert_allclose(came, right, 1e-5, 1e-5)
+
+
+def test_a_ragged_batch_is_arrays(tmp_path: Path) -> None:
+    """A caller passes the rows back to back, and where they begin."""
+    model, random = ad.compile(graph(), ragged={"seq": "batch"}), np.random.default_rng(0)
+    model.export(tmp_path, target="wasm32")
+    specs = {spec.name: spec for spec in model.program.signature.inputs}
+    packing, calls = Packing(model.name, model._lists, specs), []
+    for rows in (0, 1, 2, 3, 5, 8, 40) * 3:
+        ids = [random.integers(0, 9, random.integers(1, 30)) for _ in range(rows)]
+        calls.append({"ids": ids, "scale": floats(random, rows), "shift": SHIFT})
+    feeds = [{k: np.asarray(v) for k, v in packing.pack(call)[0].items()} for call in calls]
+    for call, answer in zip(calls, answers(tmp_path, map(call_of, feeds)), strict=True):
+        came, right = outputs(model, answer), model(**call)
+        np.testing.assert_allclose(came["rows"], right["rows"].values, 1e-5, 1e-5)
+        np.testing.assert_allclose(came["total"], right["total"], 1e-4, 1e-4)
