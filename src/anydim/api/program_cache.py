@@ -391,11 +391,11 @@ def load_or_compile_at(
     if path is None:
         return make()
     key = "".join(path.split(os.sep)[-2:])
-    found = _stored(path, key)
+    found = _load_stored(path, key)
     if found is not None:
         return found
     made = _make_and_store(path, key, make, facts)
-    found = _stored(path, key) if reload else None
+    found = _load_stored(path, key) if reload else None
     if found is None:
         return made
     del made
@@ -416,7 +416,7 @@ def _make_and_store(
     return made
 
 
-def _stored(path: str, key: str) -> CallableProgram | None:
+def _load_stored(path: str, key: str) -> CallableProgram | None:
     """Loads the model at a path; None if it is not there, damaged, or that of another key."""
     if is_there(path):
         with suppress(UserError, OSError):
