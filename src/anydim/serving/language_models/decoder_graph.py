@@ -264,7 +264,8 @@ class _Decoder:
         if isinstance(matrix, Blocks):
             made = self._block_product(x, matrix)
         else:
-            made = g.matmul(x, g.transpose(g.cast(self._constant(matrix), to=float32)))
+            # a cast of more than a million elements would be computed in each step
+            made = g.matmul(x, g.transpose(g.constant(numpy.asarray(matrix, numpy.float32))))
         bias = self._vector(f"{name}.bias")
         return made if bias is None else made + g.constant(bias)
 
