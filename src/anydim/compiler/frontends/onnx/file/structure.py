@@ -85,14 +85,14 @@ def structure_of(data: memoryview) -> Structure | None:
 
 def _graph(data: memoryview, span: Span, made: Structure) -> Iterator[bytes]:
     tensors: list[tuple[str, Span]] = []
-    hoisted = constants_of(data, span)
+    constants = constants_of(data, span)
     for number, whole, content in fields(data, span):
         if number == _INITIALIZER and content is not None:
             tensors.append(("", content))
-        elif whole.start not in hoisted:
+        elif whole.start not in constants:
             yield from (b"sparse",) * (number == _SPARSE)
             yield _field(data, whole)
-    tensors += [(name.decode(), content) for name, content in hoisted.values()]
+    tensors += [(name.decode(), content) for name, content in constants.values()]
     for count, (name, content) in enumerate(tensors):
         found = _Initializer(data, content, name)
         weight = found.weight()

@@ -108,14 +108,14 @@ def _model(data: memoryview) -> tuple[bytes, dict[int, Span]]:
 def _graph(data: memoryview, span: Span) -> tuple[bytes, dict[int, Span]]:
     parts: list[bytes] = []
     tensors: list[tuple[bytes, Span]] = []
-    hoisted = constants_of(data, span)
+    constants = constants_of(data, span)
     for number, whole, content in fields(data, span):
         if number == _INITIALIZER and content is not None:
             tensors.append((b"", content))
-        elif whole.start not in hoisted:
+        elif whole.start not in constants:
             parts.append(bytes(data[whole.start : whole.stop]))
     spans: dict[int, Span] = {}
-    for count, (name, content) in enumerate([*tensors, *hoisted.values()]):
+    for count, (name, content) in enumerate([*tensors, *constants.values()]):
         body, weight = bytes(data[content.start : content.stop]), None
         if len(content) >= _SMALLEST:
             body, weight = _tensor(data, content)
