@@ -248,7 +248,7 @@ def _times(models: Sequence[Model], calls: Sequence[Call]) -> list[float]:
     """
     found: list[list[float]] = [[] for _ in models]
     for round_ in range(_ROUNDS):
-        for model, times in _rotated(list(zip(models, found)), round_):
+        for model, times in _rotate(list(zip(models, found)), round_):
             begun, count = time.perf_counter(), 0
             while (spent := time.perf_counter() - begun) < _SECONDS or not count:
                 for call in calls:
@@ -259,6 +259,6 @@ def _times(models: Sequence[Model], calls: Sequence[Call]) -> list[float]:
     return [median(first) * median(b / a for a, b in zip(first, each)) for each in found]
 
 
-def _rotated(items: list[Any], by: int) -> list[Any]:
+def _rotate(items: list[Any], by: int) -> list[Any]:
     by %= len(items)
     return items[by:] + items[:by]
