@@ -131,6 +131,18 @@ def test_bits_do_not_depend_on_how_tokens_are_divided(
                 assert numpy.array_equal(made[0], expected)
 
 
+def test_equal_layers_update_their_caches_in_place(tmp_path: Path) -> None:
+    tensors = tiny_models.weights(tiny_models.tokenizer().get_vocab_size())
+    first = "model.layers.0."
+    for number in range(6):
+        own = {name: array for name, array in tensors.items() if name.startswith(first)}
+        tensors |= {name.replace(first, f"model.layers.{number}."): array
+                    for name, array in own.items()}  # fmt: skip
+    path = write_folder(tmp_path / "tiny", tensors, num_hidden_layers=6)
+    with ad.language_model(path, threads=1) as model:
+        assert model.model.in_place and len(model.model.caches) == 12
+
+
 def test_a_conversation_reads_what_is_new(lm: LanguageModel) -> None:
     messages = [{"role": "user", "content": "0 1 2 3 " * 10}]
     first = lm.chat(messages, 20, logit_bias={0: -1e3})
