@@ -89,6 +89,11 @@ from anydim.sizes import Dim
     help="How products of language models may round: bfloat16 or int8. Default: float32.",
 )  # fmt: skip
 @click.option(
+    "--cache-type", type=click.Choice(["float32", "float16", "bfloat16"]),
+    help="Element type of caches of language models; those of 16 bits take half the memory. "
+    "Default: float32, or that of a saved model.",
+)  # fmt: skip
+@click.option(
     "--speculate", type=click.IntRange(0, 64), default=0, show_default=True, metavar="N",
     help="Most tokens of a draft that a step of language models checks: what followed the last "
     "tokens where they occurred before. Answers are the same; those that repeat their prompt come "
@@ -100,7 +105,7 @@ def serve(
     port: int, grpc_port: int, no_grpc: bool, tokenizers: Sequence[tuple[str, str]],
     batch: Sequence[tuple[str, str]], decoders: Sequence[tuple[str, str]], cache_memory: str | None,
     dims: Sequence[Any], context: int | None, quantize: str | None, precision: str | None,
-    speculate: int, quiet: bool,
+    cache_type: str | None, speculate: int, quiet: bool,
 ) -> None:  # fmt: skip
     """Serve models over REST and gRPC, by the open inference protocol v2.
 
@@ -131,7 +136,7 @@ def serve(
         decoders=once("--decoder", decoders),
         cache_memory=None if cache_memory is None else bytes_of(cache_memory, "--cache-memory"),
         dims=dims_by_name(dims), context=context, quantize=quantize, precision=precision,
-        speculate=speculate, quiet=quiet,
+        speculate=speculate, cache=cache_type, quiet=quiet,
     )  # fmt: skip
     _module("run").serve(settings)
 

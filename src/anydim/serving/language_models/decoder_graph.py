@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy
 
-from anydim.base.dtypes import float32, int64
+from anydim.base.dtypes import DTYPES, float32, int64
 from anydim.compiler.frontends.builder import Builder
 from anydim.compiler.frontends.values import Value
 from anydim.compiler.graph.nodes import Graph
@@ -66,7 +66,7 @@ class _Decoder:
             g.input(name, int64, (self.batch, g.dim(dim))) for name, dim in OPTIONAL.items()
         )
         caches = [
-            tuple(g.input(f"{side}_{number}", float32, self._cache(self.past))
+            tuple(g.input(f"{side}_{number}", DTYPES[self.spec.cache], self._cache(self.past))
                   for side in ("keys", "values"))
             for number in range(len(spec.layers))
         ]  # fmt: skip
@@ -122,16 +122,21 @@ class _Decoder:
         query, key = self._norm(query, f"{name}q_norm"), self._norm(key, f"{name}k_norm")
         if layer.rope is not None:
             query, key = (self._rotate(part, layer.rope) for part in (query, key))
-        keys, values = g.concat(keys, key, axis=2), g.concat(values, value, axis=2)
+        keys, values = (g.concat(old, self._cast(new, spec.cache), axis=2)
+                        for old, new in ((keys, key), (values, value)))  # fmt: skip
+        read_keys, read_values = (self._cast(each, "float32") for each in (keys, values))
         group = spec.heads // spec.kept
         query = g.reshape(query, shape=(self.batch, spec.kept, group, self.count, spec.depth))
-        scores = g.einsum(query, keys, equation="bhgid,bhjd->bhgij")
+        scores = g.einsum(query, read_keys, equation="bhgid,bhjd->bhgij")
         scores = self._soft_cap(scores * numpy.float32(spec.score_scale), spec.score_cap)
         scores = g.where(self._mask(layer.window), scores, numpy.float32("-inf"))
-        mixed = g.einsum(g.softmax(scores, axis=-1), values, equation="bhgij,bhjd->bhgid")
+        mixed = g.einsum(g.softmax(scores, axis=-1), read_values, equation="bhgij,bhjd->bhgid")
         mixed = g.transpose(mixed, perm=(0, 3, 1, 2, 4))
         mixed = g.reshape(mixed, shape=(self.batch, self.count, spec.heads * spec.depth))
         return self._linear(mixed, f"{name}o"), keys, values
+
+    def _cast(self, x: Value, dtype: str) -> Value:
+        return x if self.spec.cache == "float32" else self.g.cast(x, to=DTYPES[dtype])
 
     def _heads(self, x: Value, count: int) -> Value:
         g, shape = self.g, (self.batch, self.count, count, self.spec.depth)

@@ -9,6 +9,8 @@ import numpy
 
 from anydim.base.records import dataclass
 
+CACHE_TYPES = ("float32", "float16", "bfloat16")
+
 
 @dataclass(frozen=True)
 class Rope:
@@ -92,6 +94,7 @@ class DecoderSpec:
         parallel: Attention and feed-forward read the same hidden state and are added (GPT-NeoX).
         parts: Weights that each layer has; 'places' for a model with learned positions.
         experts: Those of sparse layers.
+        cache: Element type of caches.
     """
 
     name: str
@@ -113,6 +116,7 @@ class DecoderSpec:
     parallel: bool = False
     parts: frozenset[str] = PARTS
     experts: Experts | None = None
+    cache: str = CACHE_TYPES[0]
 
     def parts_of(self, number: int) -> frozenset[str]:
         """The weights of a layer."""

@@ -53,7 +53,7 @@ _STOPS = "give a text or a list of texts, none of them empty"
 def language_model(
     path: Any, *, context: int | None = None, quantize: str | None = None,
     memory: int | str = "1 GiB", rows: int = 32, threads: int | str = "auto", tokenizer: Any = None,
-    precision: str | None = None,
+    precision: str | None = None, cache: str | None = None,
 ) -> LanguageModel:  # fmt: skip
     """Open a language model: a folder of Hugging Face, a GGUF file, or what `save` wrote.
 
@@ -71,6 +71,8 @@ def language_model(
         threads: Threads of a step, as in `compile`.
         tokenizer: Path of a tokenizer.json. None: the model's own.
         precision: As in `compile`: "bfloat16", "int8", ... (docs/numerics.md).
+        cache: Element type of caches: 'float32', the default, or 'float16' or 'bfloat16', which
+            take half the memory; keys and values are rounded to it.
 
     Returns:
         The model; `close` it, or use it in `with`.
@@ -80,7 +82,7 @@ def language_model(
         OptionError: An argument is out of its range.
         MissingError: A package is missing that reads the file.
     """
-    opened = open_model(path, context, quantize, tokenizer)
+    opened = open_model(path, context, quantize, tokenizer, cache)
     model = decoder_rows(opened, threads, precision)
     made = LanguageModel(opened, Decoder(model, memory=memory, rows=rows), model)
     made._options = threads, precision

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,14 @@ class _Files:
 
 
 def open_files(
-    place: Path, context: int | None, quantize: str | None, tokenizer: Path | None
+    place: Path, context: int | None, quantize: str | None, tokenizer: Path | None, cache: str
 ) -> OpenedModel:
     """Read a folder or a GGUF file; see `language_model` for arguments and errors."""
     if not (quantize is None or isinstance(quantize, str)) or quantize not in BITS:
         raise OptionError(f"quantize is {short_repr(quantize)}", "give 'q8', 'q4' or None")
     read = _read_folder if place.is_dir() else _read_gguf
     files = read(place, context, tokenizer)
+    files = replace(files, spec=replace(files.spec, cache=cache))
     weights = DecoderWeights(files.weights, files.names, files.spec, BITS[quantize])
     name = place.stem if place.is_file() else place.resolve().name
     read_from = [place] if place.is_file() else sorted(place.glob("*.safetensors"))

@@ -10,8 +10,10 @@ from typing import Any
 from anydim.api.cached_rows import CachedRows
 from anydim.base.errors import ModelError, OptionError
 from anydim.base.missing_package import missing_module
+from anydim.base.text import quote_list
 from anydim.base.user_values import short_repr
 from anydim.deploy.container import is_saved
+from anydim.serving.language_models.decoder_spec import CACHE_TYPES
 from anydim.serving.language_models.opened import OpenedModel
 from anydim.serving.language_models.paths import is_saved_language
 from anydim.serving.language_models.saved_model import load_rows, open_saved
@@ -21,8 +23,9 @@ _FOLDER = "anydim.serving.language_models"
 
 
 def open_model(
-    path: Any, context: int | None, quantize: str | None, tokenizer: Any = None
-) -> OpenedModel:
+    path: Any, context: int | None, quantize: str | None, tokenizer: Any = None,
+    cache: str | None = None,
+) -> OpenedModel:  # fmt: skip
     """Read a language model; see `language_model` for arguments and errors."""
     if not isinstance(path, (str, os.PathLike)):
         raise OptionError(f"a language model is {short_repr(path)}", _HINT)
@@ -30,17 +33,24 @@ def open_model(
         raise OptionError(
             f"tokenizer is {short_repr(tokenizer)}", "give the path of a tokenizer.json, or None"
         )
+    if not (cache is None or isinstance(cache, str)) or cache not in (None, *CACHE_TYPES):
+        raise OptionError(f"cache is {short_repr(cache)}", quote_list(CACHE_TYPES))
     place = Path(path)
     if not place.exists():
         raise ModelError(f"there is no '{place}'", _HINT)
     if is_saved_language(place):
-        return open_saved(str(place), context, quantize, tokenizer)
+        saved = open_saved(str(place), context, quantize, tokenizer)
+        if cache not in (None, saved.spec.cache):
+            raise OptionError(f"caches of '{place}' are {saved.spec.cache}, not {cache}",
+                              "save the model again")  # fmt: skip
+        return saved
     if is_saved(place):
         raise ModelError(f"'{place}' is a saved model, and no language model",
                          "open it with ad.load")  # fmt: skip
     made: OpenedModel = compiler_module("opening").open_files(
-        place, context, quantize, None if tokenizer is None else Path(tokenizer)
-    )
+        place, context, quantize, None if tokenizer is None else Path(tokenizer),
+        cache or CACHE_TYPES[0],
+    )  # fmt: skip
     return made
 
 

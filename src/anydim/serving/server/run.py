@@ -61,7 +61,8 @@ class Settings:
     model, the dims along which requests of equal shapes share calls. `dims` are those of models
     that are compiled. `decoders` are their files by name, each with `cache_memory` bytes of caches;
     None: language models share what is free, and other decoders have `CACHE_MEMORY`. `context`,
-    `quantize`, `precision` and `speculate` are of language models, which are among the `models`.
+    `quantize`, `precision`, `speculate` and `cache` are of language models, which are among the
+    `models`.
     """
 
     models: Sequence[str]
@@ -82,6 +83,7 @@ class Settings:
     quantize: str | None = None
     precision: str | None = None
     speculate: int = 0
+    cache: str | None = None
 
 
 def serve(settings: Settings) -> None:
@@ -252,7 +254,9 @@ class _Served:
             raise missing_module("a language model", error) from error
         settings = self._settings
         tokenizer = settings.tokenizers.get(name)
-        opened = sources.open_model(path, settings.context, settings.quantize, tokenizer)
+        opened = sources.open_model(
+            path, settings.context, settings.quantize, tokenizer, settings.cache
+        )
         rows = sources.decoder_rows(opened, self._threads(), settings.precision)
         return _warm(name, path, rows, opened)
 

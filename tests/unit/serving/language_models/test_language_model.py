@@ -110,8 +110,37 @@ def test_quantised_folders_are_near(lm: LanguageModel, folder: Path, quantize: s
         assert other.memory([1])["weights"] < lm.memory([1])["weights"] / 2
 
 
+@pytest.mark.parametrize("cache", ("float16", "bfloat16"))
+def test_caches_of_16_bits_take_half_the_memory(
+    lm: LanguageModel, folder: Path, cache: str, tmp_path: Path
+) -> None:
+    tokens = numpy.random.default_rng(1).integers(4, 300, 60).tolist()
+    expected = logits_of(lm, tokens)
+    with ad.language_model(folder, cache=cache, threads=1) as other:
+        assert other.model.in_place
+        assert 2 * other.memory([64])["caches"] == lm.memory([64])["caches"]
+        found = logits_of(other, tokens)
+        limit = {"float16": 0.02, "bfloat16": 0.1}[cache] * float(numpy.std(expected))
+        assert 0 < numpy.sqrt(((found - expected) ** 2).mean()) <= limit
+        answer = other.generate("the quick", 40, speculate=4)
+        text = answer.read()
+        assert text == other.generate("the quick", 40).read()
+        other.save(tmp_path / "tiny.anydim")
+    with ad.language_model(tmp_path / "tiny.anydim") as saved:
+        assert saved.spec.cache == cache and saved.generate("the quick", 40).read() == text
+    with pytest.raises(OptionError, match="not float32"):
+        ad.language_model(tmp_path / "tiny.anydim", cache="float32")
+
+
+@pytest.mark.parametrize("wrong", ("int8", "", 16, ["float16"], "FLOAT16"))
+def test_other_caches_are_refused(folder: Path, wrong: Any) -> None:
+    with pytest.raises(OptionError, match="cache is"):
+        ad.language_model(folder, cache=wrong)
+
+
 @pytest.mark.parametrize("threads", (1, 2))
 @pytest.mark.parametrize("config, options", (
+    ({}, {"cache": "bfloat16"}),
     ({}, {}), ({}, {"quantize": "q8"}), ({}, {"quantize": "q4"}), ({}, {"precision": "int8"}),
     ({}, {"precision": "bfloat16"}), ({"model_type": "mistral", "sliding_window": 7}, {}),
 ))  # fmt: skip
