@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
@@ -82,16 +82,22 @@ class Constant:
             return self
         if self._held is not None:
             return Constant.derive(step, *inputs)
+        return Constant.later(step, self.dtype, self.shape, *inputs)
+
+    @staticmethod
+    def later(
+        step: Step, dtype: numpy.dtype[Any], shape: Sequence[int], *inputs: Constant
+    ) -> Constant:
+        """The result of a step, which is computed at each access."""
         made = Constant(None, Derivation(step, inputs))
-        made.dtype, made.shape = self.dtype, self.shape
+        made.dtype, made.shape = dtype, tuple(shape)
         return made
 
     @staticmethod
     def scale(array: Constant, scale: Constant, shape: tuple[int, ...]) -> Constant:
         """An array times a scale, viewed in a shape that broadcasts; computed at each access."""
-        made = Constant(None, Derivation(Scaled(shape), (array, scale)))
-        made.dtype, made.shape = numpy.result_type(array.dtype, scale.dtype), array.shape
-        return made
+        dtype = numpy.result_type(array.dtype, scale.dtype)
+        return Constant.later(Scaled(shape), dtype, array.shape, array, scale)
 
     @property
     def elements(self) -> numpy.ndarray:

@@ -1,9 +1,10 @@
 """Simplification with equal results: local algebra, constant folding, common subexpressions.
 
 After: no body has a subexpression where a rule of `rules.py` matches; no statement reads only
-constants (unless its result would be large, or is larger than these and takes little work); no two
-statements compute the same thing; constant indices are proven in bounds, or guarded where that
-depends on the sizes of a call.
+constants (unless its result would be large, or is larger than these and takes little work), but
+weights of products, where they are large, may take twice the bytes of these; no two statements
+compute the same thing; constant indices are proven in bounds, or guarded where that depends on the
+sizes of a call.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ class Simplify:
 
     def _fold(self, graph: Graph, lines: list[Line]) -> tuple[Graph, list[Line]]:
         constants = dict(graph.constants)
-        later: dict[str, Statement] = {}  # views of constants, and values larger than operands:
-        kept = []  # folded only if a reader is folded
+        later: dict[str, Statement] = {}  # views of constants, values larger than operands or
+        kept = []  # than `max_bytes`: folded only if a reader is folded, or a product
         for line in lines:
             statement = line.statement
             if all(name in constants or name in later for name in inputs_of(statement)):
@@ -80,11 +81,11 @@ class Simplify:
                         constants[line.target] = folded
                         continue
                     later[line.target] = statement
-                elif is_view(statement, graph.types) and not _mentions_dims(statement):
+                elif _may_fold_later(statement, later, constants, graph):
                     later[line.target] = statement
             elif statement.combine:  # constant weights are packed at compile time
                 for name in _wide(statement, later, graph):
-                    wanted = _fold_statement(later[name], later, constants, graph, wanted=True)
+                    wanted = _fold_statement(later[name], later, constants, graph, self.max_bytes)
                     if wanted is not None:
                         constants[name] = wanted
             kept.append(line)
@@ -128,20 +129,14 @@ def _fold_statement(
     later: Mapping[str, Statement],
     constants: Mapping[str, Constant],
     graph: Graph,
-    wanted: bool = False,
+    wanted: int = 0,
 ) -> Constant | None:
     """Evaluate a statement that reads constants and values in `later`.
 
     None if it is larger than its operands (an expand is better an index) for little work, unless it
-    is `wanted`; or if evaluation is an error.
+    is `wanted`; or if evaluation is an error. Above `wanted` bytes it is computed when packed.
     """
-    needed: dict[str, Statement] = {}
-    pending = [*inputs_of(statement)]
-    while pending:
-        name = pending.pop()
-        if name in later and not (name in constants or name in needed):
-            needed[name] = later[name]
-            pending += inputs_of(later[name])
+    needed = _needed(statement, later, constants) - constants.keys()
     ordered = [made for name, made in later.items() if name in needed]
     group = group_of([*ordered, statement], graph.types, [statement.target])
     inputs = [constants[tensor.name] for tensor in group.inputs]
@@ -151,6 +146,8 @@ def _fold_statement(
             return None
     extents = [axis.extent.constant or 0 for axis in (*statement.axes, *statement.reduced)]
     dtype = graph.types[statement.target].dtype
+    if wanted and count * dtype.bytes > wanted:
+        return Constant.later(Evaluated(group, dtype), dtype.numpy, extents, *inputs)
     long = math.prod(extents) > _LONG_SUM and bool(statement.combine) and dtype.is_float
     try:
         return Constant.derive(Evaluated(group, dtype, long), *inputs)
@@ -160,8 +157,42 @@ def _fold_statement(
         return None
 
 
+def _needed(
+    statement: Statement, later: Mapping[str, Statement], constants: Mapping[str, Constant]
+) -> set[str]:
+    """The constants and values in `later` that a statement is computed of."""
+    needed: set[str] = set()
+    pending = [*inputs_of(statement)]
+    while pending:
+        name = pending.pop()
+        if name not in needed:
+            needed.add(name)
+            pending += () if name in constants else inputs_of(later[name])
+    return needed
+
+
+def _may_fold_later(
+    statement: Statement,
+    later: Mapping[str, Statement],
+    constants: Mapping[str, Constant],
+    graph: Graph,
+) -> bool:
+    """Whether it is a view, or a large value of elements with twice its constants' bytes at most.
+
+    Such are weights of 16 bits that products read in float32.
+    """
+    if _mentions_dims(statement) or is_view(statement, graph.types):
+        return not _mentions_dims(statement)
+    extents = [axis.extent.constant for axis in statement.axes]
+    if statement.combine or statement.target in graph.outputs or has_checks(statement.body):
+        return False
+    held = sum(constants[n].nbytes for n in _needed(statement, later, constants) & constants.keys())
+    size = graph.types[statement.target].dtype.bytes * math.prod(each or 0 for each in extents)
+    return None not in extents and size <= 2 * held
+
+
 def _wide(statement: Statement, later: Mapping[str, Statement], graph: Graph) -> list[str]:
-    """Operands of a statement, also through views, that are larger than their constants."""
+    """Operands of a statement, also through views, that are computed of constants."""
     found, pending = [], [*inputs_of(statement)]
     while pending:
         name = pending.pop()

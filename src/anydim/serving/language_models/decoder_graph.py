@@ -269,8 +269,7 @@ class _Decoder:
         if isinstance(matrix, Blocks):
             made = self._block_product(x, matrix)
         else:
-            # a cast of more than a million elements would be computed in each step
-            made = g.matmul(x, g.transpose(g.constant(numpy.asarray(matrix, numpy.float32))))
+            made = g.matmul(x, g.transpose(g.cast(self._constant(matrix), to=float32)))
         bias = self._vector(f"{name}.bias")
         return made if bias is None else made + g.constant(bias)
 
