@@ -99,6 +99,14 @@ def convolutions() -> Iterator[Family]:
             if channels
             else None
         )
+    for image, sizes in (("n,512,h,w", at("n h w", (1, 1, 1))), ("1,512,1,1", ({},))):
+        yield Family(
+            f"Conv 3x3 stride 2 of float[{image}]",
+            f"y = Conv <{_square(1, 2)}> (x, w)",
+            (f"float[{image}] x",),
+            sizes,
+            constants=("float[512,512,3,3] w",),
+        )
     yield Family(
         "Conv weights of a call",
         "y = Conv <pads=[1,1,1,1]> (x, w)",

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 PASS_STAGES = (
     "lower", "integers", "weight_only_quant", "accumulate", "simplify", "channels",
     "unit_dimensions", "joins", "views", "sizes_once", "inline", "scales", "layouts",
-    "split_reduction", "round_factors", "quantise_factors", "fuse", "hoist_constants", "pad",
+    "tap_ranges", "split_reduction", "round_factors", "quantise_factors", "fuse",
+    "hoist_constants", "pad",
 )  # fmt: skip
 STAGES = (
     "import", "placed", "segment", *PASS_STAGES, "schedule", "kernels", "program", "host", "llvm",

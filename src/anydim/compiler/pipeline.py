@@ -68,6 +68,7 @@ from anydim.compiler.passes.setups import join_setup
 from anydim.compiler.passes.simplify import Simplify
 from anydim.compiler.passes.sizes_once import SizesOnce
 from anydim.compiler.passes.split_reduction import Pieces
+from anydim.compiler.passes.tap_ranges import TapRanges
 from anydim.compiler.passes.unit_dimensions import UnitDimensions
 from anydim.compiler.passes.views import Views
 from anydim.compiler.passes.weight_only_quant import Narrow
@@ -190,6 +191,11 @@ PASSES: tuple[Pass, ...] = (
         "layouts", "after views, whose indices it follows; before fuse, which works on loops",
         "image values are stored channels last where chosen",
         lambda m, t, o: Layouts(settings.layout, not m.max_lanes, copies=not o.schedules),
+    ),
+    Pass(
+        "tap_ranges", "after layouts, which knows windows; before fuse: some are matrix products",
+        "no window of known sizes has taps that are out of bounds at every position",
+        lambda m, t, o: TapRanges(),
     ),
     Pass(
         "split_reduction",
