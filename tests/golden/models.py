@@ -146,5 +146,5 @@ CASES = [
     Case("quantised_net (onnx)", quantised_net, along(n=(0, 1, 2), h=(4, 5, 9), w=(4, 7, 8)),
          {"n": ad.Dim(0, 8), "h": ad.Dim(2, 16), "w": ad.Dim(2, 16)}),
     *(Case(f"rungs, {precision} (onnx)", rungs, along(n=(0, 1, 3), h=(4, 5, 12), w=(4, 7, 9)),
-           precision=precision) for precision in ("fast", "int8")),
+           precision=precision) for precision in ("fast", "int8", "bfloat16")),
 ]  # fmt: skip

@@ -2,7 +2,9 @@
 
 Templates see a machine with 32-byte vectors. The code that LLVM makes of their kernels is for this
 machine; its results are the same bits on every x86-64 with FMA, because kernels say which products
-are fused and in which order sums are added, and LLVM may change neither.
+are fused and in which order sums are added, and LLVM may change neither. Programs in bfloat16 are made
+for a machine that adds products of pairs, in vectors of 64 bytes; without this instruction, code
+has what it does in others.
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ from anydim.compiler.kernels.ir import Library
 from anydim.compiler.kernels.ir_text import print_function, print_kernel
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.targets.llvm.host import this_machine
-from anydim.compiler.targets.processor import NATIVE, describe_processor
+from anydim.compiler.targets.processor import NATIVE, Processor, describe_processor
 from anydim.compiler.targets.targets import TARGETS
 from tests.golden.case import Case, Sizes
 from tests.golden.numbers import drawn
 
 MACHINE = Machine(vector_bytes=32, registers=16, l1_bytes=32 * 1024, l2_bytes=512 * 1024)
+OF_PAIRS = replace(MACHINE, vector_bytes=64, pairs=True)
 Kept = dict[str, dict[str, str]]
 
 
@@ -53,8 +56,19 @@ def fixed_machine(
     seen = replace(code_for, name=NATIVE, plain=True, **sizes)
     with (
         patch.dict(TARGETS, {target: replace(kind, make=lambda _: kind.make(seen))}),
+        _has_pairs(machine.pairs),
         ad.settings.override(winograd=True, keep_programs=False),
     ):
+        yield
+
+
+@contextmanager
+def _has_pairs(pairs: bool) -> Iterator[None]:
+    """Templates see a machine with the instruction for pairs, or without, whatever this one has."""
+    told = Processor.machine.fget
+    assert told is not None
+    here = property(lambda self: replace(told(self), pairs=pairs, pair_tiles=False))
+    with patch.object(Processor, "machine", here):
         yield
 
 
@@ -62,7 +76,8 @@ def compiled(
     case: Case, threads: int = 1, processor: str = NATIVE, target: str = "llvm"
 ) -> ad.Model:
     options = {"dims": case.dims, "threads": threads, "target": target}
-    with fixed_machine(processor, target):
+    machine = OF_PAIRS if case.precision == "bfloat16" else MACHINE
+    with fixed_machine(processor, target, machine):
         return ad.compile(case.source(), precision=case.precision, **options)
 
 
