@@ -2,9 +2,8 @@
 
 Templates see a machine with 32-byte vectors. The code that LLVM makes of their kernels is for this
 machine; its results are the same bits on every x86-64 with FMA, because kernels say which products
-are fused and in which order sums are added, and LLVM may change neither. Programs in bfloat16 are made
-for a machine that adds products of pairs, in vectors of 64 bytes; without this instruction, code
-has what it does in others.
+are fused and in which order sums are added, and LLVM may change neither. In bfloat16, they see one
+with 64-byte vectors that adds products of pairs, which code for other machines does step by step.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from anydim.compiler.passes.options import WHOLE, KernelOptions
 from anydim.runtime.program.plan import version_at
 from anydim.runtime.program.segment import Site
 from tests.golden.numbers import drawn
-from tests.golden.record import MACHINE, fixed_machine
+from tests.golden.record import MACHINE, OF_PAIRS, fixed_machine
 
 Sizes = dict[str, int]
 ANY = "any"
@@ -54,7 +54,7 @@ class VersionCase:
         with fixed_machine(machine=self.machine):
             return ad.compile(
                 self.graph(), schedules=KernelOptions(FrozenMapping(texts)), threads=1,
-                strategy="generic()",
+                strategy="generic()", precision="bfloat16" if self.kind == "bfloat16" else "exact",
             )  # fmt: skip
 
     def site(self, model: ad.Model) -> Site:
@@ -300,6 +300,12 @@ def convolved_integers(g: ad.Builder) -> None:
     x = g.input("x", ad.uint8, (g.dim("n", 0, 64), 8, g.dim("w", 1, 64)))
     zeros = g.constant(numpy.uint8(7)), g.constant(numpy.int8(0))
     g.output("y", g.conv_integer(x, _weights(g, 6, 8, 3, dtype="i1"), *zeros, pads=(1, 1)))
+
+
+@case("bfloat16", OF_PAIRS, n=(0, 1, 2, 3, 9), h=(1, 2, 5, 8, 9, 17, 40))
+def convolved_pairs(g: ad.Builder) -> None:
+    x = g.input("x", ad.float32, (g.dim("n", 0, 64), 16, g.dim("h", 1, 64), 5))
+    g.output("y", g.conv(x, _weights(g, 33, 16, 3, 3), strides=(2, 2), pads=(1,) * 4))
 
 
 def main() -> None:
