@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 # the passes between `segment` and `schedule` are those of the compiler, which help need not import
 PASS_STAGES = (
     "lower", "integers", "weight_only_quant", "accumulate", "simplify", "channels",
-    "unit_dimensions", "joins", "views", "sizes_once", "inline", "scales", "layouts",
-    "tap_ranges", "split_reduction", "round_factors", "quantise_factors", "fuse",
+    "unit_dimensions", "joins", "views", "sizes_once", "inline", "scales", "tap_ranges",
+    "layouts", "split_reduction", "round_factors", "quantise_factors", "fuse",
     "hoist_constants", "pad",
 )  # fmt: skip
 STAGES = (

@@ -188,14 +188,14 @@ PASSES: tuple[Pass, ...] = (
         lambda m, t, o: Scales(),
     ),
     Pass(
+        "tap_ranges", "after views, which may make padding; before layouts, which count taps",
+        "no window of known sizes has taps that are out of bounds at every position",
+        lambda m, t, o: TapRanges(),
+    ),
+    Pass(
         "layouts", "after views, whose indices it follows; before fuse, which works on loops",
         "image values are stored channels last where chosen",
         lambda m, t, o: Layouts(settings.layout, not m.max_lanes, copies=not o.schedules),
-    ),
-    Pass(
-        "tap_ranges", "after layouts, which knows windows; before fuse: some are matrix products",
-        "no window of known sizes has taps that are out of bounds at every position",
-        lambda m, t, o: TapRanges(),
     ),
     Pass(
         "split_reduction",

@@ -16,6 +16,7 @@ from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.passes.flow import Line, unique_name
 from anydim.compiler.passes.image_channels import ChannelDims, factors, slides
+from anydim.compiler.passes.view_forms import is_reshape
 from anydim.lang.tree import Axis, Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite
 
@@ -81,7 +82,13 @@ def _borders(lines: Sequence[Line], graph: Graph) -> list[str]:
         name for name, by in sliding.items()
         if name in graph.inputs and len(by) == 1 and _channels(by[0], graph)[0] >= _MIN_CHANNELS
     ]  # fmt: skip
-    return [*inputs, *outputs] if outputs else []
+    # unit dimensions of a result are dropped from the value that it is a view of
+    views = (line.statement for line in lines if line.target in graph.outputs)
+    squeezed = any(
+        made.get(each.tensor, 0) >= _MIN_CHANNELS
+        for view in views if is_reshape(view, graph.types) for each in reads(view.body)
+    )  # fmt: skip
+    return [*inputs, *outputs] if outputs or squeezed else []
 
 
 def _windows(statement: Statement, graph: Graph) -> Read | None:

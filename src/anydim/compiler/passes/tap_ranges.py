@@ -31,18 +31,18 @@ class TapRanges:
 
     def run(self, graph: Graph) -> Graph:
         lines = unpack(graph)
-        made = [replace(line, statement=_cropped(line.statement, graph)) for line in lines]
+        made = [replace(line, statement=_crop(line.statement, graph)) for line in lines]
         return graph if made == lines else pack(graph, made, graph.types)
 
 
-def _cropped(statement: Statement, graph: Graph) -> Statement:
+def _crop(statement: Statement, graph: Graph) -> Statement:
     """The statement without taps that only add zeros; itself if there are none."""
     windows = [*_windows(statement, graph)] if statement.combine == "add" else []
     extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
     cropped = {
         axis: kept
         for axis in statement.reduced
-        if (kept := _kept(axis.name, windows, extents)) is not None
+        if (kept := _taps_in_bounds(axis.name, windows, extents)) is not None
     }
     if not cropped:
         return statement
@@ -53,7 +53,7 @@ def _cropped(statement: Statement, graph: Graph) -> Statement:
         if axis not in cropped or len(cropped[axis]) > 1
     )
     combine, body = "add" if reduced else "", substitute(statement.body, places)
-    return _unguarded(replace(statement, body=body, reduced=reduced, combine=combine), graph)
+    return _drop_defaults(replace(statement, body=body, reduced=reduced, combine=combine), graph)
 
 
 def _windows(statement: Statement, graph: Graph) -> Iterator[tuple[Affine, int]]:
@@ -69,7 +69,7 @@ def _windows(statement: Statement, graph: Graph) -> Iterator[tuple[Affine, int]]
                 yield form, size.constant
 
 
-def _kept(
+def _taps_in_bounds(
     tap: str, windows: Sequence[tuple[Affine, int]], extents: Mapping[str, Size]
 ) -> range | None:
     """The taps of an axis that any position has in bounds; None for all or none of them."""
@@ -102,7 +102,7 @@ def _place(axis: Axis, kept: range) -> Expr:
     return start if len(kept) == 1 else Apply("add", (Index(axis.name), start))
 
 
-def _unguarded(statement: Statement, graph: Graph) -> Statement:
+def _drop_defaults(statement: Statement, graph: Graph) -> Statement:
     """The statement with indices as sums, and no default where these are in bounds."""
     extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
 

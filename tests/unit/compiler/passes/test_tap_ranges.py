@@ -110,3 +110,13 @@ def test_padding_that_is_not_zero_is_added() -> None:
     run = ad.compile(model(graph("padded", ["x f[1, 2, 1, 1]"], nodes, ["y"], constants)))
     found = result(run, np.ones((1, 2, 1, 1), np.float32))
     np.testing.assert_array_equal(found, np.full((1, 3, 1, 1), 2 * (8 * 2 + 1), np.float32))
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 2), (8, 2, 1), (1, 2, 2), (1, 14, 14)])
+def test_known_sizes_are_copied_channels_last_where_free_ones_are(
+    shape: tuple[object, ...],
+) -> None:
+    batch, *sides = shape
+    said = "channels last: 2 of 3 values"
+    assert said in str(convolution(FREE, 3).explain())
+    assert said in str(convolution((batch, CHANNELS, *sides), 3).explain())
