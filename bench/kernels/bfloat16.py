@@ -6,10 +6,11 @@
     python -m bench.kernels.bfloat16 --small        convolutions of few positions, all sizes free
     python -m bench.kernels.bfloat16 --precision int8 --model minilm.onnx
     python -m bench.kernels.bfloat16 --model minilm.onnx --openvino       with its bfloat16
+    python -m bench.kernels.bfloat16 --network bert [--openvino]          or vit, resnet50
 
 One thread, called in turns: medians of processor time in microseconds, their ratio, and the largest
-error. A model takes images [batch, 3, 224, 224], or int64 [batch, seq] in `input_ids` and
-`attention_mask`; then also the least cosine of the means over tokens.
+error, also of the largest value. A model takes images [batch, 3, 224, 224], or int64 [batch, seq]
+in `input_ids` and `attention_mask`; then also the least cosine of the means over tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import product as product_of
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -32,6 +35,7 @@ from bench.kernels.narrow import ROWS, product
 
 ROUNDS, SECONDS = 7, 0.05
 SIZES = ((1, 8), (1, 32), (1, 128), (8, 32), (8, 128), (32, 64))
+IMAGES = ((1, 3, 224, 224), (8, 3, 224, 224))
 
 
 def processor_times(calls: Sequence[Callable[[], object]]) -> list[float]:
@@ -53,7 +57,8 @@ def compare(models: Sequence[Callable[..., Any]], **inputs: np.ndarray) -> str:
     wide, narrow = processor_times([partial(model, **inputs) for model in models])
     first, second = (next(iter(model(**inputs).values())) for model in models)
     text = f"{wide * 1e6:9.0f} {narrow * 1e6:9.0f}   {narrow / wide:.2f}"
-    text += f"   error {abs(first - second).max(initial=0):.1e}"
+    error = abs(first - second).max(initial=0)
+    text += f"   error {error:.1e}, {error / abs(first).max(initial=1e-30):.1e} of the largest"
     if first.ndim != 3:
         return text
     a, b = (each.mean(1, dtype=np.float64) for each in (first, second))
@@ -112,25 +117,38 @@ def lines(given: argparse.Namespace) -> Iterator[str]:
     if given.small:
         yield from small_lines(given.precision)
         return
-    source = given.model or product(given.depth, given.columns).SerializeToString()
-    made = both(source, given.precision)
+    if given.model or given.network:
+        yield from network_lines(given)
+        return
+    made = both(product(given.depth, given.columns).SerializeToString(), given.precision)
     random = np.random.default_rng(0)
+    for rows in given.rows:
+        x = random.standard_normal((rows, given.depth), np.float32)
+        yield f"{rows:8} {compare(made, x=x)}"
+
+
+def network_lines(given: argparse.Namespace) -> Iterator[str]:
+    """A line for each size of a model, and one for OpenVINO beside it."""
+    with TemporaryDirectory() as folder:
+        sizes: Sequence[tuple[int, ...]] = SIZES
+        if given.network:
+            networks = import_module("bench.kernels.larger_networks")
+            sizes = networks.NETWORKS[given.network]
+        path = given.model or str(networks.write_network(given.network, Path(folder)))
+        made = both(path, given.precision)
+        other = InOpenvino(path) if given.openvino else None
     (first, *_) = made[0].signature.inputs
     if given.model and len(first.shape) == 4:
-        for batch in (1, 8):
-            images = random.standard_normal((batch, 3, 224, 224), np.float32)
-            yield f"{batch:8} {compare(made, **{first.name: images})}"
-        return
-    if not given.model:
-        for rows in given.rows:
-            x = random.standard_normal((rows, given.depth), np.float32)
-            yield f"{rows:8} {compare(made, x=x)}"
-        return
-    other = InOpenvino(given.model) if given.openvino else None
-    for batch, seq in SIZES:
-        ids = random.integers(1000, 20000, (batch, seq))
-        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-        yield f"{f'{batch} x {seq}':>8} {compare(made, **inputs)}"
+        sizes = IMAGES
+    random = np.random.default_rng(0)
+    for size in sizes:
+        if len(size) == 4:
+            inputs = {first.name: random.standard_normal(size, np.float32)}
+        else:
+            ids = random.integers(1000, 20000, size)
+            inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        named = " x ".join(map(str, size)) if len(size) == 2 else f"{size[0]}"
+        yield f"{named:>8} {compare(made, **inputs)}"
         if other is not None:
             theirs = compare([made[0], other], **inputs)
             ours = processor_times([partial(each, **inputs) for each in (made[1], other)])
@@ -148,6 +166,7 @@ def main() -> None:
     parser.add_argument("--layers", action="store_true", help="single convolutions")
     parser.add_argument("--small", action="store_true", help="convolutions of few positions")
     parser.add_argument("--model")
+    parser.add_argument("--network", choices=["bert", "vit", "resnet50"], help="random weights")
     parser.add_argument("--openvino", action="store_true", help="beside its bfloat16")
     given = parser.parse_args()
     print(f"    size   float32  {given.precision:8}  ratio")

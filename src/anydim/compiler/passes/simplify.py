@@ -136,7 +136,7 @@ def _fold_statement(
     None if it is larger than its operands (an expand is better an index) for little work, unless it
     is `wanted`; or if evaluation is an error. Above `wanted` bytes it is computed when packed.
     """
-    needed = _needed(statement, later, constants) - constants.keys()
+    needed = _names_below(statement, later, constants) - constants.keys()
     ordered = [made for name, made in later.items() if name in needed]
     group = group_of([*ordered, statement], graph.types, [statement.target])
     inputs = [constants[tensor.name] for tensor in group.inputs]
@@ -157,7 +157,7 @@ def _fold_statement(
         return None
 
 
-def _needed(
+def _names_below(
     statement: Statement, later: Mapping[str, Statement], constants: Mapping[str, Constant]
 ) -> set[str]:
     """The constants and values in `later` that a statement is computed of."""
@@ -186,7 +186,9 @@ def _may_fold_later(
     extents = [axis.extent.constant for axis in statement.axes]
     if statement.combine or statement.target in graph.outputs or has_checks(statement.body):
         return False
-    held = sum(constants[n].nbytes for n in _needed(statement, later, constants) & constants.keys())
+    held = sum(
+        constants[n].nbytes for n in _names_below(statement, later, constants) & constants.keys()
+    )
     size = graph.types[statement.target].dtype.bytes * math.prod(each or 0 for each in extents)
     return None not in extents and size <= 2 * held
 
