@@ -40,6 +40,9 @@ def modules(level: str) -> dict[str, str]:
 @pytest.mark.parametrize("name", every_name())
 def test_a_level_is_the_processor_without_what_was_added(name: str) -> None:
     level = describe_processor(name).level
+    if name.startswith(("windows-", "macos-")):  # their objects follow other conventions
+        assert level is None
+        return
     assert level is not None
     assert level.name == name.partition("+")[0]
 

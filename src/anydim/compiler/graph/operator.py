@@ -14,7 +14,8 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from anydim.base.errors import GraphError, InternalError, LanguageError
+from anydim.base.dtypes import DType, dtype_of
+from anydim.base.errors import GraphError, InputError, InternalError, LanguageError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.compiler.kernels.routines.arguments import expect_inputs
@@ -91,7 +92,15 @@ class Operator:
                 raise GraphError(f"operator '{self.name}' needs its attribute '{name}'")
             if isinstance(self.attributes[name], float) and isinstance(value, int):
                 full[name] = float(value)
+            elif name in TYPES and not (value is None and self.attributes[name] is None):
+                full[name] = self._type(value)
         return FrozenMapping(full)
+
+    def _type(self, value: Any) -> DType:
+        try:
+            return dtype_of(value)
+        except InputError as error:
+            raise GraphError(f"operator '{self.name}': {error.problem}", error.hint) from None
 
     @property
     def routine(self) -> Routine | None:
@@ -127,6 +136,7 @@ class _Required:
 
 
 REQUIRED = _Required()
+TYPES = frozenset({"to", "dtype", "work"})  # attributes that are element types
 OPERATORS: dict[str, Operator] = {}
 
 
