@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
@@ -17,6 +17,7 @@ from anydim.base.missing_package import missing_module
 from anydim.base.text import count_of
 from anydim.cli.report.console import Console
 from anydim.runtime.threads import AUTO
+from anydim.serving.drafts import MOST_DRAFT, draft_length
 
 _PROMPT, _MORE = "> ", "... "
 _HELP = """\
@@ -79,12 +80,21 @@ def open_language_model(
 @click.option("--seed", type=click.IntRange(0), metavar="N",
               help="Of the draws: the same answers again. Default: a new one.")  # fmt: skip
 @language_model_options
+@click.option("--speculate", type=click.IntRange(0, MOST_DRAFT), metavar="N",
+              help="Most tokens of a draft that a step checks. Answers are the same. Default: 0, "
+              "and 4 with --draft.")  # fmt: skip
+@click.option(
+    "--draft",
+    metavar="MODEL",
+    help="A smaller language model with the same tokens that writes the drafts.",
+)
 @click.option("--stats", is_flag=True, help="Print tokens and seconds below each answer.")
 @click.option("--quiet", is_flag=True, help="Print the answers only.")
 def chat(
     model: str, system: str | None, max_tokens: int | None, temperature: float, top_p: float,
     top_k: int, repetition_penalty: float, seed: int | None, threads: int | None, memory: str,
-    context: int | None, quantize: str | None, precision: str | None, stats: bool, quiet: bool,
+    context: int | None, quantize: str | None, precision: str | None, speculate: int | None,
+    draft: str | None, stats: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Chat with a language model: a GGUF file, or a folder of Hugging Face.
 
@@ -107,10 +117,15 @@ def chat(
       echo "What is the capital of France?" | anydim chat model.gguf --quiet
     """
     console = Console(quiet)
+    length = draft_length(speculate, draft is not None)
     lm = open_language_model(console, model, threads or AUTO, memory, context, quantize, precision)
     options = {"temperature": temperature, "top_p": top_p, "top_k": top_k, "seed": seed,
-               "repetition_penalty": repetition_penalty}  # fmt: skip
-    with lm:
+               "repetition_penalty": repetition_penalty, "speculate": length}  # fmt: skip
+    with lm, ExitStack() as stack:
+        if draft is not None:
+            options["draft"] = stack.enter_context(
+                open_language_model(console, draft, threads or AUTO, memory, None, quantize)
+            )
         talk = _Conversation(console, lm, system, max_tokens, options, stats)
         talk.check()
         if sys.stdin.isatty():

@@ -18,6 +18,7 @@ from anydim.cli.lengths import RowSizes, lengths_option
 from anydim.cli.options import DIM, RANGE, NamedType, dims_by_name, once
 from anydim.cli.report.console import Console
 from anydim.runtime.program.padding import natural
+from anydim.serving.drafts import MOST_DRAFT, draft_length
 from anydim.sizes import Dim
 
 
@@ -94,10 +95,14 @@ from anydim.sizes import Dim
     "Default: float32, or that of a saved model.",
 )  # fmt: skip
 @click.option(
-    "--speculate", type=click.IntRange(0, 64), default=0, show_default=True, metavar="N",
+    "--speculate", type=click.IntRange(0, MOST_DRAFT), metavar="N",
     help="Most tokens of a draft that a step of language models checks: what followed the last "
     "tokens where they occurred before. Answers are the same; those that repeat their prompt come "
-    "faster.",
+    "faster. Default: 0, and 4 with --draft.",
+)  # fmt: skip
+@click.option(
+    "--draft", metavar="MODEL",
+    help="A smaller language model with the same tokens that writes the drafts of the served one.",
 )  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Log warnings and errors only.")
 def serve(
@@ -105,7 +110,7 @@ def serve(
     port: int, grpc_port: int, no_grpc: bool, tokenizers: Sequence[tuple[str, str]],
     batch: Sequence[tuple[str, str]], decoders: Sequence[tuple[str, str]], cache_memory: str | None,
     dims: Sequence[Any], context: int | None, quantize: str | None, precision: str | None,
-    cache_type: str | None, speculate: int, quiet: bool,
+    cache_type: str | None, speculate: int | None, draft: str | None, quiet: bool,
 ) -> None:  # fmt: skip
     """Serve models over REST and gRPC, by the open inference protocol v2.
 
@@ -136,7 +141,8 @@ def serve(
         decoders=once("--decoder", decoders),
         cache_memory=None if cache_memory is None else bytes_of(cache_memory, "--cache-memory"),
         dims=dims_by_name(dims), context=context, quantize=quantize, precision=precision,
-        speculate=speculate, cache=cache_type, quiet=quiet,
+        speculate=draft_length(speculate, draft is not None), cache=cache_type, draft=draft,
+        quiet=quiet,
     )  # fmt: skip
     _module("run").serve(settings)
 

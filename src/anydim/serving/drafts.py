@@ -15,11 +15,28 @@ from typing import Any, Protocol
 
 import numpy
 
-from anydim.base.errors import UserError
+from anydim.base.errors import OptionError, UserError
 
 NGRAM = 3  # tokens that occurred before, whose continuation is a draft
+MOST_DRAFT = 64  # tokens
+USUAL_DRAFT = 4  # tokens, where a draft model is given alone
 _MOST_REST = 32  # steps without a draft, after drafts that failed
 _CHUNK = 128  # tokens of a prompt that a step of a draft model has
+
+
+def draft_length(speculate: int | None, has_model: bool) -> int:
+    """Tokens of a draft of the command line: none by default without a draft model. Raises
+    OptionError for a draft model without drafts."""
+    if has_model and speculate == 0:
+        raise OptionError("--draft has no effect with --speculate 0", "give --speculate 4")
+    return (USUAL_DRAFT if has_model else 0) if speculate is None else speculate
+
+
+def check_draft(vocabulary: int, own: int) -> None:
+    """Raise OptionError for a draft model whose vocabulary is not `own`, that of the model."""
+    if vocabulary != own:
+        raise OptionError(f"the draft model has {vocabulary} tokens, and the model {own}",
+                          "both need the same tokenizer")  # fmt: skip
 
 
 class Drafts:

@@ -94,11 +94,20 @@ def test_the_oldest_messages_are_left_out_where_all_do_not_fit(call: Call, lm: A
     ("chat tiny --context 4096", "the model declares 128 tokens"),
     ("chat tiny --temperature -1", "temperature"), ("chat tiny --quantize q5", "q5"),
     ("chat tiny --precision half", "half"), ("chat tiny --memory 1KiB", "bytes"), ("chat", "MODEL"),
-    ("bench tiny --tokens 127", "at most 128"),
+    ("bench tiny --tokens 127", "at most 128"), ("chat tiny --speculate 65", "65"),
+    ("chat tiny --draft tiny --speculate 0", "no effect with --speculate 0"),
+    ("chat tiny --draft nowhere.gguf", "there is no 'nowhere.gguf'"),
 ])  # fmt: skip
 def test_what_cannot_run_says_why(call: Call, line: str, said: str) -> None:
     result = call(line, "hi\n", 0 if "1KiB" in line else 2)
     assert said in result.stderr
+
+
+@pytest.mark.parametrize("drafts", ("--speculate 3", "--draft tiny", "--draft tiny --speculate 1"))
+def test_drafts_leave_answers_as_they_are(call: Call, lm: Any, drafts: str) -> None:
+    (expected,) = answers(lm, "0 1 2 0 1 2", max_tokens=20)
+    found = call(f"chat tiny --threads 1 --max-tokens 20 {drafts} --quiet", "0 1 2 0 1 2\n")
+    assert found.stdout == f"{expected}\n"
 
 
 def test_text_that_is_no_utf_8_is_answered(call: Call) -> None:

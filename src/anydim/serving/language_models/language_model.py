@@ -33,7 +33,13 @@ from anydim.runtime.threads import AUTO
 from anydim.serving.constraints import AnswerForm
 from anydim.serving.decoded import unit
 from anydim.serving.decoder import Decoder
-from anydim.serving.drafts import Drafts, ModelDrafts, PromptDrafts
+from anydim.serving.drafts import (
+    MOST_DRAFT,
+    Drafts,
+    ModelDrafts,
+    PromptDrafts,
+    check_draft,
+)
 from anydim.serving.language_models.decoder_spec import DecoderSpec
 from anydim.serving.language_models.opened import OpenedModel, token_array
 from anydim.serving.language_models.sources import compiler_module, decoder_rows, open_model
@@ -44,7 +50,6 @@ from anydim.sizes import LARGEST
 if TYPE_CHECKING:
     from anydim.api.model import CompileProgress
 
-MOST_DRAFT = 64  # tokens
 _EMBEDDED = 64  # texts that wait or run at a time
 _STOPS = "give a text or a list of texts, none of them empty"
 
@@ -409,9 +414,8 @@ def drafts_of(speculate: Any, spec: DecoderSpec, draft: Any = None) -> Drafts | 
     whole_within("speculate", speculate, 0, MOST_DRAFT, "give tokens of a draft; 0: no drafts")
     if draft is not None and not hasattr(draft, "spec"):
         raise OptionError(f"draft is {short_repr(draft)}", "give an ad.language_model")
-    if draft is not None and draft.spec.vocabulary != spec.vocabulary:
-        raise OptionError(f"the draft model has {draft.spec.vocabulary} tokens, and the model "
-                          f"{spec.vocabulary}", "both need the same tokenizer")  # fmt: skip
+    if draft is not None:
+        check_draft(draft.spec.vocabulary, spec.vocabulary)
     if draft is not None and not speculate:
         raise OptionError("a draft model is given, and speculate is 0", "give speculate=4")
     if not speculate:

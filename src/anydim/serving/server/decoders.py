@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from anydim.base.errors import InputError, OptionError, UserError
+from anydim.base.amounts import exact_bytes_text
+from anydim.base.errors import InputError, MemoryLimitError, OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion
 from anydim.serving.decoder import AsyncDecoder
 from anydim.serving.decoding import CHUNK, POSITIONS
-from anydim.serving.drafts import Drafts, PromptDrafts
+from anydim.serving.drafts import Drafts, ModelDrafts, PromptDrafts
 from anydim.serving.language_models.paths import is_language_model
 
 if TYPE_CHECKING:
@@ -24,10 +25,36 @@ DEFAULT_TOKENS = 16  # of an answer of a decoder whose context is not known
 
 
 @dataclass(frozen=True)
+class DraftModel:
+    """A smaller language model that writes drafts: its compiled rows, and its parts."""
+
+    rows: Any
+    opened: OpenedModel
+
+    def share(self, rows: Any, memory: int) -> int:
+        """Bytes of the drafts' caches and steps within the memory of a model with these rows: both
+        have room for the same tokens. Limits the caches to them; raises MemoryLimitError if no
+        prompt fits."""
+        own = self.rows
+        share = memory * own.cache_bytes([1]) // (own.cache_bytes([1]) + rows.cache_bytes([1]))
+        step = own.step_bytes([max(0, self.opened.spec.context - CHUNK)], [CHUNK])
+        room = own.cache_room(share, step)
+        if room < own.cache_bytes([1]):
+            raise MemoryLimitError(
+                f"caches may take {exact_bytes_text(memory)}: of these, the draft model would have "
+                f"{exact_bytes_text(share)}, and its steps take {exact_bytes_text(step)}",
+                "raise --memory, or leave --draft out",
+            )
+        own.limit_caches(room)
+        return share
+
+
+@dataclass(frozen=True)
 class ServedDecoder:
     """A served decoder: its name, the path of its file, and what a language model has besides.
 
-    A language model checks drafts of `speculate` tokens at most; 0: it has none.
+    A language model checks drafts of `speculate` tokens at most, of the `draft` model or, without
+    one, of its prompt; 0: it has none.
     """
 
     name: str
@@ -35,10 +62,15 @@ class ServedDecoder:
     decoder: AsyncDecoder
     opened: OpenedModel | None = None
     speculate: int = 0
+    draft: DraftModel | None = None
 
     def drafts(self) -> Drafts | None:
         """The drafts of a sequence."""
-        return PromptDrafts(self.speculate) if self.speculate and self.opened is not None else None
+        if not self.speculate or self.opened is None:
+            return None
+        if self.draft is None:
+            return PromptDrafts(self.speculate)
+        return ModelDrafts(self.speculate, self.draft.rows, self.draft.opened.spec.context)
 
     def longest(self) -> int:
         """Most tokens of a sequence: those that the memory has room for, and the context."""

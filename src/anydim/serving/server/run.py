@@ -14,13 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from anydim.base.errors import ModelError, OptionError, UserError
 from anydim.base.missing_package import missing_module
 from anydim.base.records import dataclass
+from anydim.base.text import count_of
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import load
 from anydim.runtime.executable import AbsentProgram
@@ -28,6 +29,7 @@ from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.threads import AUTO
 from anydim.serving import AsyncBatcher, AsyncDecoder
 from anydim.serving.batcher import form_of
+from anydim.serving.drafts import check_draft
 from anydim.serving.process_memory import (
     bound_the_allocator,
     resident_bytes,
@@ -37,11 +39,14 @@ from anydim.serving.process_memory import (
 from anydim.serving.server.app import application
 from anydim.serving.server.clients import ACCEPTED, Clients, Limits, raised_descriptors
 from anydim.serving.server.connections import BoundedProtocol
-from anydim.serving.server.decoders import ServedDecoder, divide, warm_up
+from anydim.serving.server.decoders import DraftModel, ServedDecoder, divide, warm_up
 from anydim.serving.server.embeddings import Tokenizers
 from anydim.serving.server.history import History
 from anydim.serving.server.repository import SAVED, Repository, check_name, unknown
 from anydim.serving.server.state import State, error_text, start_log
+
+if TYPE_CHECKING:
+    from anydim.serving.language_models.opened import OpenedModel
 
 CACHE_MEMORY = 256 << 20  # bytes of the caches and steps of a decoder of an ONNX file
 CACHE_SHARE = 0.75  # of the memory for requests, for caches and steps of language models
@@ -61,8 +66,8 @@ class Settings:
     model, the dims along which requests of equal shapes share calls. `dims` are those of models
     that are compiled. `decoders` are their files by name, each with `cache_memory` bytes of caches;
     None: language models share what is free, and other decoders have `CACHE_MEMORY`. `context`,
-    `quantize`, `precision`, `speculate` and `cache` are of language models, which are among the
-    `models`.
+    `quantize`, `precision`, `speculate`, `cache` and `draft`, the path of a draft model, are of
+    language models, which are among the `models`.
     """
 
     models: Sequence[str]
@@ -84,6 +89,7 @@ class Settings:
     precision: str | None = None
     speculate: int = 0
     cache: str | None = None
+    draft: str | None = None
 
 
 def serve(settings: Settings) -> None:
@@ -117,11 +123,12 @@ class _Served:
         bound = _bind_sockets(settings.host, settings.port)
         self._load_all()
         opened = [self._language_model(*each) for each in self._language_models.items()]
+        draft = self._draft(opened)
         opened += [self._decoder(name, path) for name, path in settings.decoders.items()]
         if settings.grpc_port is not None:
             import_module("anydim.serving.server.rpc")  # its memory counts
         return_free_memory()
-        room, decoders = self._room(opened)
+        room, decoders = self._room(opened, draft)
         gc.collect()
         gc.freeze()  # what is there stays, and is not looked through again
         clients = Clients(self._limits.http, self._limits.bytes)
@@ -208,7 +215,9 @@ class _Served:
         self._log.info("grpc", extra={"facts": {"address": _address(settings.host, port)}})
         return rpc
 
-    def _room(self, opened: Sequence[_Opened]) -> tuple[int, dict[str, ServedDecoder]]:
+    def _room(
+        self, opened: Sequence[_Opened], draft: DraftModel | None
+    ) -> tuple[int, dict[str, ServedDecoder]]:
         """Divide what the process has not taken yet among requests and decoders; raises
         MemoryLimitError if that is nothing."""
         settings = self._settings
@@ -223,11 +232,17 @@ class _Served:
         decoders = {}
         for each in opened:
             memory = fixed[0] if others == 0 or each.opened is None else share
-            decoder = AsyncDecoder(each.rows, memory=memory, queue=settings.queue)
+            drafts = 0
+            if draft is not None and each.opened is not None:
+                drafts = draft.share(each.rows, memory)
+            decoder = AsyncDecoder(each.rows, memory=memory - drafts, queue=settings.queue)
             decoders[each.name] = made = ServedDecoder(
-                each.name, each.path, decoder, each.opened, settings.speculate
-            )
+                each.name, each.path, decoder, each.opened, settings.speculate,
+                draft if drafts else None,
+            )  # fmt: skip
             facts = {"decoder": each.name, "caches": memory, "tokens": made.longest()}
+            if drafts:
+                facts["drafts"] = drafts
             self._log.info("loaded", extra={"facts": facts})
         room -= share * others
         self._batcher.engine.budget.limit = room
@@ -248,17 +263,34 @@ class _Served:
 
     def _language_model(self, name: str, path: str) -> _Opened:
         """A language model, after a step as long as steps are."""
+        settings = self._settings
+        tokenizer = settings.tokenizers.get(name)
+        return _warm(name, path, *self._opened_rows(path, settings.context, tokenizer))
+
+    def _opened_rows(
+        self, path: str, context: int | None, tokenizer: str | None
+    ) -> tuple[Any, OpenedModel]:
+        """The compiled rows of a language model, and its parts."""
         try:
             sources: Any = import_module("anydim.serving.language_models.sources")
         except ModuleNotFoundError as error:
             raise missing_module("a language model", error) from error
         settings = self._settings
-        tokenizer = settings.tokenizers.get(name)
-        opened = sources.open_model(
-            path, settings.context, settings.quantize, tokenizer, settings.cache
-        )
-        rows = sources.decoder_rows(opened, self._threads(), settings.precision)
-        return _warm(name, path, rows, opened)
+        opened = sources.open_model(path, context, settings.quantize, tokenizer, settings.cache)
+        return sources.decoder_rows(opened, self._threads(), settings.precision), opened
+
+    def _draft(self, opened: Sequence[_Opened]) -> DraftModel | None:
+        """The draft model; raises OptionError for one of other tokens, or without one language
+        model that it writes for."""
+        path = self._settings.draft
+        if path is None:
+            return None
+        if len(opened) != 1:
+            raise OptionError(f"--draft {path}: {count_of(len(opened), 'language model')} "
+                              "are served, expected one")  # fmt: skip
+        rows, parts = self._opened_rows(path, None, None)
+        check_draft(parts.spec.vocabulary, opened[0].opened.spec.vocabulary)
+        return DraftModel(_warm("", path, rows, parts).rows, parts)
 
     def _threads(self) -> int | str:
         return AUTO if self._settings.threads is None else self._settings.threads

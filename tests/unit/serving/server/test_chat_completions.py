@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import random
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +20,7 @@ import pytest
 
 import anydim as ad
 from tests.unit.serving.language_models.tiny_models import tokenizer, weights, write_folder
+from tests.unit.serving.server.running import SOURCE
 from tests.unit.serving.server.test_hostile import changed
 
 openai = pytest.importorskip("openai")
@@ -573,3 +577,56 @@ def test_random_cancellations_leave_no_rows(server: Any, lm: Any) -> None:
     name = "anydim_decoder_first_token_seconds_count"
     count = next(line for line in text.splitlines() if line.startswith(name))
     assert int(count.rpartition(" ")[2]) >= 6
+
+
+# ---- draft models --------------------------------------------------------------------------------
+
+
+def test_draft_models_leave_answers_as_they_are(folder: Path, lm: Any, server: Any) -> None:
+    from tests.unit.serving.server.running import running
+
+    prompts = ["dog", "0 1 2 0 1 2", "the quick brown fox"]
+    given = [{"messages": user(text), "max_tokens": 20, "temperature": 0.5, "seed": seed}
+             for seed, text in enumerate(prompts)]  # fmt: skip
+    expected = [server.json("POST", CHAT, each)[1]["choices"] for each in given]
+    words = ("--memory", "400MiB", "--threads", "1", "--no-grpc", "--draft", str(folder))
+    with running(str(folder), *words) as drafted:
+        found: dict[int, Any] = {}
+
+        def work(number: int) -> None:
+            found[number] = drafted.json("POST", CHAT, given[number])[1]["choices"]
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        text = drafted.request("GET", "/metrics")[2].decode()
+    assert [found[number] for number in range(3)] == expected
+    counts = {name: int(line.rpartition(" ")[2]) for line in text.splitlines()
+              for name in ("drafted", "accepted")
+              if line.startswith(f"anydim_decoder_{name}_tokens_total{{")}  # fmt: skip
+    assert counts["drafted"] >= counts["accepted"] > 0
+
+
+@pytest.mark.parametrize("words, said", [
+    (["--draft", "nowhere.gguf"], "there is no 'nowhere.gguf'"),
+    (["--draft", "other"], "both need the same tokenizer"),
+    (["--draft", "tiny", "--speculate", "0"], "no effect with --speculate 0"),
+    (["second=tiny", "--draft", "tiny"], "2 language models are served, expected one"),
+    (["--draft", "tiny", "--cache-memory", "64KiB"], "raise --memory, or leave --draft out"),
+    (["--speculate", "65"], "65"),
+])  # fmt: skip
+def test_wrong_draft_models_end_the_start(
+    folder: Path, server: Any, words: list[str], said: str
+) -> None:
+    place = folder.parent / "other"
+    if not place.exists():
+        write_folder(place, weights(tokenizer().get_vocab_size()), template=TEMPLATE)
+    made = subprocess.run(
+        [sys.executable, "-m", "anydim", "serve", "tiny", *words, "--port", "0", "--no-grpc",
+         "--memory", "400MiB"],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)}, capture_output=True, cwd=folder.parent,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert made.returncode == 2 and said in made.stderr
