@@ -14,6 +14,7 @@ import anydim as ad
 
 KINDS = {
     "f": TensorProto.FLOAT, "l": TensorProto.INT64, "b": TensorProto.BOOL, "i": TensorProto.INT32,
+    "u": TensorProto.UINT8,
 }  # fmt: skip
 OPSET = 18
 

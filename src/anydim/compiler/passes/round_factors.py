@@ -45,7 +45,7 @@ MIN_TERMS, MIN_COLUMNS, MIN_GATHERED = 32, 32, 80
 # Convolutions, channels first: 27 terms 1.05 to 1.17, 72 0.64; 1 x 1 from 256 channels to 48 0.84
 # to 1.32, to 64 0.67 to 0.82.
 MIN_PIXEL_ROWS = 64
-ERROR = "each factor is off by up to 2^-9 of itself; sums are float32"
+ERROR = "each factor is off by up to 2^-8 of itself; sums are float32"
 
 
 @dataclass(frozen=True)

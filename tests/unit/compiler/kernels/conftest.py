@@ -7,6 +7,7 @@ import pytest
 from anydim.compiler import pipeline as compiler
 from anydim.compiler.kernels.matmul import work_partition
 from tests.kernel_targets import kernel_target as kernel_target
+from tests.tile_emulator import tiles_if_possible as tiles_if_possible
 
 
 @pytest.fixture(autouse=True)
@@ -29,3 +30,12 @@ def _programs_have_a_host(kernel_target: str, monkeypatch: pytest.MonkeyPatch) -
 def _small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products are small here: were a step no less work, threads would have nothing to share."""
     monkeypatch.setattr(work_partition, "STEP", 50)
+
+
+@pytest.fixture(autouse=True)
+def _machines_with_tiles(request: pytest.FixtureRequest) -> None:
+    """Code for a machine with tiles runs, by emulation."""
+    known = request.node.callspec.params if hasattr(request.node, "callspec") else {}
+    machine = known.get("machine")
+    if machine is not None and (machine.tiles or machine.pair_tiles):
+        request.getfixturevalue("tiles_if_possible")

@@ -102,7 +102,7 @@ def test_same_bits_with_and_without_an_instruction(native: bool, lanes: int) -> 
     assert_same_bits(got, want)
 
 
-def tiles(a: numpy.ndarray, b: numpy.ndarray, y: numpy.ndarray) -> None:
+def multiply(a: numpy.ndarray, b: numpy.ndarray, y: numpy.ndarray, compiled: bool) -> None:
     operands = [ir.Operand(name, int32, name == "y") for name in "aby"]
     steps = [
         ir.Tiles(True), ir.TileMemory(3, "y", ZERO, ROW), ir.TileMemory(0, "a", ZERO, ROW),
@@ -110,14 +110,18 @@ def tiles(a: numpy.ndarray, b: numpy.ndarray, y: numpy.ndarray) -> None:
         ir.TileMemory(3, "y", ZERO, ROW, store=True), ir.Tiles(False),
     ]  # fmt: skip
     made = kernel(operands, steps, name="pair_tiles")
-    (launch if this_machine().machine.pair_tiles else run)(made, [a, b, y], [], 0, 1)
+    (launch if compiled else run)(made, [a, b, y], [], 0, 1)
 
 
-def test_tiles() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_tiles(seed: int, compiled: bool, request: pytest.FixtureRequest) -> None:
     """Even and odd k are summed apart, and added to the sums together."""
-    a, b, c = (x.view(numpy.int32).reshape(16, 18).copy() for x in drawn(288, 5))
+    if compiled:
+        request.getfixturevalue("tiles")
+    a, b, c = (x.view(numpy.int32).reshape(16, 18).copy() for x in drawn(288, seed))
     y = c.copy()
-    tiles(a, b, y)
+    multiply(a, b, y, compiled)
     left, right = (
         (x[:, :16].copy().view(numpy.uint16).astype(numpy.uint32) << 16).view(numpy.float32)
         for x in (a, b)

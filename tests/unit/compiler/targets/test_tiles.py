@@ -18,7 +18,6 @@ from anydim.compiler.targets.targets import target
 from anydim.runtime import cpu
 from tests.unit.compiler.targets.programs import kernel
 
-HERE = pytest.mark.skipif(not this_machine().machine.tiles, reason="no tiles here")
 ZERO = ir.Const(ir.INDEX, 0)
 ROW = ir.Const(ir.INDEX, 18)  # int32s from one row to the next
 
@@ -41,8 +40,10 @@ def arrays() -> list[numpy.ndarray]:
 
 
 @pytest.mark.parametrize("unsigned", [True, False])
-@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=HERE)])
-def test_products(unsigned: bool, compiled: bool) -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_products(unsigned: bool, compiled: bool, request: pytest.FixtureRequest) -> None:
+    if compiled:
+        request.getfixturevalue("tiles")
     a, b, y = arrays()
     made = program(unsigned, ir.Tiles(True))
     (launch if compiled else run)(made, [a, b, y], [], 0, 1)
@@ -89,7 +90,7 @@ def test_a_system_that_does_not_allow_them(monkeypatch: pytest.MonkeyPatch) -> N
     assert not this_machine().machine.tiles
 
 
-@HERE
+@pytest.mark.usefixtures("tiles")
 def test_other_targets_do_without() -> None:
     assert target("llvm").machine.tiles
     assert not any(target(name).machine.tiles for name in ("c", "opencl"))

@@ -439,7 +439,9 @@ class Int8Writer(Blocked):
         layout, value = self.layout, self.sizes.value
         b_at: ir.Value = variable("b_at")
         own = {"words": value(layout.words), "a_row": value(layout.row)}
-        if self.form.word == PAIRS:
+        if self.form.word == PAIRS and layout.depth > 1:  # tiles take the words of all taps
+            own |= {"runs": constant(1), "a_run": constant(0), "b_run": constant(0)}
+        elif self.form.word == PAIRS:
             words, start = value(layout.kept.run), value(layout.kept.start)
             run = value(layout.kept.weights_run)
             own |= {"words": words, "runs": value(layout.kept.runs), "a_run": words, "b_run": words}
