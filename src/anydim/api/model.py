@@ -44,7 +44,9 @@ if TYPE_CHECKING:  # not needed to load a program
     from anydim.compiler.checking.run import Progress
     from anydim.compiler.frontends.origins import Origin
     from anydim.compiler.graph.nodes import Graph
+    from anydim.compiler.native.build import Assembled
     from anydim.compiler.pipeline import Compiled
+    from anydim.compiler.targets.target import Target
     from anydim.deploy.archive import Member
     from anydim.deploy.container import Container
     from anydim.deploy.save import Version
@@ -259,6 +261,13 @@ class Model(Fitted, CallableProgram):
                 determines; the name is no C identifier; or as in `save`.
             MissingError: There is no linker for WebAssembly.
         """
+        from anydim.deploy.exporting import export_program
+
+        path, called = path_of("folder", folder), text_of("name", name)
+        export_program(path, called, *self._for_export(target, code, threads))
+
+    def _for_export(self, target: str, code: str, threads: int | str) -> tuple[Assembled, Target]:
+        """The program for a target, and its code generator."""
         from anydim.compiler.targets.targets import target as target_of
 
         if self.on_strings:
@@ -272,16 +281,10 @@ class Model(Fitted, CallableProgram):
                 f"{self.name} cannot be exported: it has parts on {quote_list(elsewhere)}",
                 "compile it for the host only, without devices= or engines, and export that",
             )
-        path = path_of("folder", folder)
         wanted = target_of(text_of("code", code), text_of("target", target))
         if wanted.processor.is_wasm:
-            from anydim.deploy.web.web_export import export_web as export
-
             wanted = target_of(settings.USUAL_TARGET, "wasm32")
-        else:
-            from anydim.deploy.export.export import export
-        made = self._compiled.again(wanted, cores=known_threads(threads)).made
-        export(path, text_of("name", name), made, wanted)
+        return self._compiled.again(wanted, cores=known_threads(threads)).made, wanted
 
     def show(self, stage: str, kernel: str = "") -> str:
         """The text of a compilation stage.

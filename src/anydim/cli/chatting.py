@@ -53,15 +53,19 @@ def open_language_model(
     quantize: str | None, precision: str | None = None,
 ) -> Any:  # fmt: skip
     """The language model of a path; raises UserError kinds."""
-    try:
-        module: Any = import_module("anydim.serving.language_models.language_model")
-    except ModuleNotFoundError as error:
-        raise missing_module("a language model", error) from error
     with console.task(f"opening {Path(path).name}"):
-        return module.language_model(
+        return language_module("language_model").language_model(
             path, context=context, quantize=quantize, memory=memory, threads=threads,
             precision=precision,
         )  # fmt: skip
+
+
+def language_module(name: str) -> Any:
+    """A module of language models; MissingError for a package that it needs."""
+    try:
+        return import_module(f"anydim.serving.language_models.{name}")
+    except ModuleNotFoundError as error:
+        raise missing_module("a language model", error) from error
 
 
 @click.command

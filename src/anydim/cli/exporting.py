@@ -9,10 +9,12 @@ import click
 
 from anydim.base.errors import OptionError
 from anydim.cli import arrays
+from anydim.cli.chatting import language_module
 from anydim.cli.opening import compile_model
 from anydim.cli.options import Request, like_option, model_command
 from anydim.cli.report.console import Console
 from anydim.cli.saving import check_targets
+from anydim.serving.language_models.paths import is_language_model
 
 
 @model_command
@@ -32,8 +34,19 @@ from anydim.cli.saving import check_targets
     help="The processor to generate code for: native (this machine), x86-64-v3, aarch64, ...; "
     "wasm32: WebAssembly for browsers and node.",
 )
+@click.option(
+    "--context", type=click.IntRange(1), metavar="TOKENS", help="Of a language model: most tokens."
+)
+@click.option(
+    "--quantize",
+    type=click.Choice(["q8", "q4"]),
+    help="Of a language model: float weights become codes of 8 or 4 bits.",
+)
 @like_option
-def export(request: Request, output: str, name: str, target: str, inputs: Sequence[str]) -> None:
+def export(
+    request: Request, output: str, name: str, target: str, inputs: Sequence[str],
+    context: int | None, quantize: str | None,
+) -> None:  # fmt: skip
     """Write a header, code, weights, an example, a Makefile and a CMakeLists.txt of MODEL.
 
     The C program passes sizes and arrays; memory is its own or malloc's, errors are numbers with
@@ -44,21 +57,45 @@ def export(request: Request, output: str, name: str, target: str, inputs: Sequen
     With --target wasm32: modules of WebAssembly, weights, a module of JavaScript with its types,
     and a page. LLVM's linker is needed: pip install 'anydim[zig]'.
 
+    A language model (GGUF, or a folder of Hugging Face) becomes a module that generates text with
+    --target wasm32, and a page that chats.
+
     \b
     Examples:
       anydim export encoder.onnx -o encoder/ --dim batch=0..64 --dim seq=1..512
       anydim export encoder.onnx -o encoder/ --target aarch64 --name enc --threads 4
       anydim export kernels.tc:norm -o norm/ --code llvm --target x86-64-v3
       anydim export encoder.onnx -o web/ --target wasm32
+      anydim export SmolLM2-135M-Instruct.Q4_1.gguf -o chat/ --target wasm32 --context 2048
     """
     if Path(output).exists() and not Path(output).is_dir():
         raise OptionError(f"--output {output} is a file", "give a folder")
     check_targets([target])
     console = Console(request.quiet)
-    model = compile_model(console, request, arrays.read(inputs), "exporting")
-    with console.task(f"exporting to {output}"):
-        model.export(output, name, target, request.code or "c", threads=request.cores or 1)
+    options = (output, name, target, request.code or "c")
+    if is_language_model(request.model):
+        _export_language(console, request, options, context, quantize)
+    elif context is not None or quantize is not None:
+        raise OptionError("--context and --quantize are of language models", "leave them out")
+    else:
+        model = compile_model(console, request, arrays.read(inputs), "exporting")
+        with console.task(f"exporting to {output}"):
+            model.export(*options, threads=request.cores or 1)
     if (Path(output) / "Makefile").exists():
         console.note(f"wrote {output}; `make -C {output}` builds its example")
     else:
         console.note(f"wrote {output}; `python -m http.server -d {output}` serves its page")
+
+
+def _export_language(
+    console: Console, request: Request, options: tuple[str, ...], context: int | None,
+    quantize: str | None,
+) -> None:  # fmt: skip
+    """Export a language model; the code of this machine is not needed."""
+    with console.task(f"exporting to {options[0]}"):
+        opened = language_module("sources").open_model(request.model, context, quantize)
+        made = language_module("exporting").export(
+            opened, *options, request.cores or 1, request.precision
+        )
+    if made.chat is None:
+        console.note(f"no chat: {made.chat_problem}")

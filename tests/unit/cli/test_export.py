@@ -10,6 +10,8 @@ from click.testing import CliRunner
 from anydim.cli.app import main
 from tests.kernel_targets import needs_compiler
 from tests.unit.cli import tiny
+from tests.unit.deploy.web.node import answers, needs_node
+from tests.unit.serving.language_models.tiny_models import write_folder
 
 
 @pytest.fixture
@@ -58,3 +60,21 @@ def test_what_cannot_be(more: list[str], text: str, model: Path, tmp_path: Path)
     assert result.exit_code == 2
     assert text in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+@needs_node
+def test_a_language_model_is_a_page(tmp_path: Path) -> None:
+    source = write_folder(tmp_path / "tiny")
+    arguments = ["export", str(source), "-o", str(tmp_path / "web"), "--target", "wasm32"]
+    result = CliRunner().invoke(main, [*arguments, "--context", "64", "--quantize", "q8"])
+    assert result.exit_code == 0, result.output
+    assert "serves its page" in result.stderr and "no chat" not in result.stderr
+    (found,) = answers(tmp_path / "web", [{"code": "[model.name, model.context]"}])
+    assert found["value"] == ["tiny", 64]
+
+
+@pytest.mark.parametrize("option", [["--context", "9"], ["--quantize", "q4"]])
+def test_options_of_language_models(option: list[str], model: Path, tmp_path: Path) -> None:
+    arguments = ["export", str(model), "-o", str(tmp_path / "out"), *option]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2 and "are of language models" in result.stderr

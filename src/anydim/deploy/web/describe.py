@@ -8,6 +8,7 @@ from typing import Any
 from anydim.compiler.native.blocks import ARENA as ARENA_BLOCK
 from anydim.compiler.native.emit import BIND
 from anydim.deploy.export.exported import Exported
+from anydim.deploy.export.language import CHUNK, Language
 from anydim.deploy.export.naming import symbol
 from anydim.deploy.export.tables import failures_of
 from anydim.runtime import context
@@ -30,7 +31,7 @@ def functions(program: Exported) -> dict[str, str]:
     return {role: symbol(program.name, name) for role, name in roles.items()}
 
 
-def description(program: Exported, called: str) -> str:
+def description(program: Exported, called: str, language: Language | None = None) -> str:
     """Return the description as JSON that JavaScript reads, `</` escaped for pages."""
     interface, signature = program.interface, program.signature
     base = 0 if program.straight else interface.words
@@ -63,7 +64,26 @@ def description(program: Exported, called: str) -> str:
         "straight": _straight(interface) if program.straight else None,
         "regions": None if program.straight else _regions(program, base),
     }
+    if language is not None:
+        found["language"] = _language(program, language)
     return json.dumps(found, separators=(",", ":")).replace("</", "<\\/")
+
+
+def _language(program: Exported, language: Language) -> dict[str, Any]:
+    names = {each.key: number for number, each in enumerate(program.signature.outputs)}
+    roles = ("tokens", "picks", "states")
+    table = language.table
+    return {
+        "vocabulary": language.vocabulary, "context": language.context, "room": language.room,
+        "chunk": CHUNK, "strips": language.strips, "depth": language.depth,
+        "bytes": language.width, "caches": language.caches, "dims": language.dims,
+        "inputs": {**dict(zip(roles, language.inputs)), "rows": table.rows, "sums": table.sums},
+        "logits": names[language.logits], "row": list(map(_terms, language.row)),
+        "sums": list(map(_terms, language.sums)), "step": _terms(language.step),
+        "stop": language.stop, "begin": language.begin,
+        "tokenizer": language.tokenizer is not None,
+        "chat": language.chat, "chatProblem": language.chat_problem,
+    }  # fmt: skip
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from anydim.compiler.targets.processor import WASM, describe_processor
 from anydim.compiler.targets.target import Source, Target
 from anydim.deploy.export.export import prepare
 from anydim.deploy.export.exported import Exported
+from anydim.deploy.export.language import Language
 from anydim.deploy.web.describe import description, entries, functions
 from anydim.deploy.web.link import link, linker
 from anydim.runtime.signature import TensorSpec
@@ -40,10 +40,14 @@ _GIVEN = {  # data of an input, besides the array of its type
     "Uint16Array": "", "bool": " | (boolean | number)[]",
 }  # fmt: skip
 _PACKAGE = {"type": "module", "main": "model.js", "types": "model.d.ts"}  # for node and bundlers
-_MARK = b": made by anydim. Runs in browsers"
+_OF_LANGUAGE = ("tokenizer.js", "worker.js")
+_MARK = re.compile(rb"/\* [^\n]* made by anydim\. Runs in browsers")
 
 
-def export_web(folder: str | os.PathLike[str], name: str, made: Assembled, code: Target) -> None:
+def export_web(
+    folder: str | os.PathLike[str], name: str, made: Assembled, code: Target,
+    language: Language | None = None,
+) -> None:  # fmt: skip
     """Write modules, weights, JavaScript, its types and a page over those of an earlier export.
 
     Raises OptionError for a dim that no input determines, several threads, or a folder that cannot
@@ -60,7 +64,9 @@ def export_web(folder: str | os.PathLike[str], name: str, made: Assembled, code:
     called = _line(name or signature.name)
     written = {file: _module(program, generated, code, each) for file, each in _MODULES.items()}
     written["model.weights"] = program.weights.head + program.weights.content
-    written |= {file: text.encode() for file, text in _texts(program, called).items()}
+    written |= {file: text.encode() for file, text in _texts(program, called, language).items()}
+    if language is not None and language.tokenizer is not None:
+        written["tokenizer.json"] = language.tokenizer
     path = Path(folder)
     try:
         _refuse_others(path, written)
@@ -84,25 +90,24 @@ def _module(
     return link(objects, [*called, *(() if program.straight else _BLOCKS)])
 
 
-def _texts(program: Exported, called: str) -> dict[str, str]:
+def _texts(program: Exported, called: str, language: Language | None) -> dict[str, str]:
     signature = program.signature
-    about = description(program, called)
+    about = description(program, called, language)
+    dims = ", ".join(map(str, signature.box.dims)) or "none"
     values = {
         "name": called.replace("*/", "* /"),
         "title": html.escape(called),
         "description": about,
+        "machine": _template("machine.js.in"),
         "inputs": _types(signature.inputs, _GIVEN),
         "outputs": _types(signature.outputs, {}),
+        "dims": dims.replace("*/", "* /"),
+        "ranges": json.dumps(json.loads(about)["dims"]).replace("</", "<\\/"),
     }
-    dims = ", ".join(map(str, signature.box.dims)) or "none"
-    ranges = json.dumps(json.loads(about)["dims"]).replace("</", "<\\/")
-    fill = partial(_fill, values=values)
-    return {
-        "model.js": fill("model.js.in"),
-        "model.d.ts": _fill("model.d.ts.in", {**values, "dims": dims.replace("*/", "* /")}),
-        "package.json": json.dumps(_PACKAGE, indent=2) + "\n",
-        "index.html": _fill("index.html.in", {**values, "dims": ranges}),
-    }
+    kind = "language/" if language is not None else ""
+    names = ("model.js", "model.d.ts", "index.html", *(_OF_LANGUAGE if kind else ()))
+    package = {"package.json": json.dumps(_PACKAGE, indent=2) + "\n"}
+    return package | {name: _fill(f"{kind}{name}.in", values) for name in names}
 
 
 def _types(specs: Sequence[TensorSpec], more: Mapping[str, str]) -> str:
@@ -132,7 +137,7 @@ def _fill(template: str, values: Mapping[str, str]) -> str:
 def _refuse_others(folder: Path, written: Mapping[str, bytes]) -> None:
     """Raise OptionError if files would be overwritten that no export wrote."""
     script = folder / "model.js"
-    if script.is_file() and _MARK in script.read_bytes()[:4096].split(b"\n")[0]:
+    if script.is_file() and _MARK.match(script.read_bytes()[:4096]):
         return
     others = [name for name in written if (folder / name).exists()]
     if others:

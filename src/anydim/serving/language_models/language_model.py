@@ -390,6 +390,28 @@ class LanguageModel:
             self._opened, self.model, file, names, progress, threads, precision
         )
 
+    def export(
+        self, folder: str | os.PathLike[str], name: str = "", target: str = "native",
+        code: str = "c", *, threads: int | str = 1,
+    ) -> None:  # fmt: skip
+        """Write a folder for programs without Python: C, or for the target `"wasm32"` a module of
+        JavaScript that generates text and chats, with a page.
+
+        Args:
+            folder: The folder.
+            name: Prefix of all symbols, or of errors in JavaScript. Empty: the model's name.
+            target: Processor of the code, as in `Model.export`, or `"wasm32"`.
+            code: As in `Model.export`.
+            threads: Most threads of a step; 1 for `"wasm32"`.
+
+        Raises:
+            OptionError: This is a saved model; or as in `Model.export`.
+            MissingError: There is no linker for WebAssembly.
+        """
+        compiler_module("exporting").export(
+            self._opened, folder, name, target, code, threads, self._options[1]
+        )
+
     def close(self) -> None:
         """Refuse new sequences, and wait for the running ones."""
         self.decoder.close()

@@ -33,9 +33,9 @@ from anydim.sizes import parse
 
 TOKENIZER = "tokenizer.json"
 STEP = "step"  # the bytes of a step as a formula, in the manifest
-_ROOM = 64  # elements of a new cache
+ROOM = 64  # elements of a new cache
 _USUAL = {PICKS: numpy.array([-1]), STATES: numpy.empty(0, numpy.int64)}  # of optional inputs
-_LOGITS = "logits"
+LOGITS = "logits"
 
 
 @dataclass(frozen=True)
@@ -85,8 +85,8 @@ def load_rows(opened: OpenedModel, threads: int | str, precision: Any) -> Cached
     model = load(path, threads=threads)
     outputs = {each.name: each for each in model.executable.signature.outputs}
     try:
-        if outputs[_LOGITS].shape[-1] != opened.spec.vocabulary:
-            raise LookupError(_LOGITS)
+        if outputs[LOGITS].shape[-1] != opened.spec.vocabulary:
+            raise LookupError(LOGITS)
         return rows_of(model, opened.spec)
     except (LookupError, AssertionError, StopIteration) as error:
         raise ArtefactError(f"{path}: its decoder is not that of its {LANGUAGE}: {error}") from None
@@ -97,7 +97,7 @@ def rows_of(model: CallableProgram, spec: DecoderSpec) -> CachedRows:
     whose records need not be read for it."""
     caches: Any = decoder_caches(spec)
     whole: Any = model
-    made = CachedRows(whole, caches, ROWS, _ROOM, None, _USUAL)
+    made = CachedRows(whole, caches, ROWS, ROOM, None, _USUAL)
     text = getattr(model, "about", {}).get(STEP)
     if isinstance(text, str):
         try:
