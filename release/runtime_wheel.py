@@ -57,7 +57,14 @@ DATA = ("py.typed", "serving/server/page.html")  # files beside modules
 COMPILING = {
     *(
         f"anydim/deploy/{name}.py"
-        for name in ("save", "archive", "constants", "exchange", "string_members")
+        for name in (
+            "save",
+            "archive",
+            "constants",
+            "exchange",
+            "exporting",
+            "string_members",
+        )
     ),
     *(f"anydim/ort/{name}.py" for name in ("file", "cached_compile")),
 }
