@@ -66,7 +66,7 @@ def export(
       anydim export encoder.onnx -o encoder/ --target aarch64 --name enc --threads 4
       anydim export kernels.tc:norm -o norm/ --code llvm --target x86-64-v3
       anydim export encoder.onnx -o web/ --target wasm32
-      anydim export SmolLM2-135M-Instruct.Q4_1.gguf -o chat/ --target wasm32 --context 2048
+      anydim export SmolLM2.gguf -o chat/ --target wasm32 --context 2048
     """
     if Path(output).exists() and not Path(output).is_dir():
         raise OptionError(f"--output {output} is a file", "give a folder")
