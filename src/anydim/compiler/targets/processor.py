@@ -102,6 +102,7 @@ class Processor:
             llc_bytes=_KEPT if self.architecture == "x86_64" and not self.plain else 0,
             limits=self.limits,
             pairs=self._has_wide(_PAIRS), pair_tiles=self._has_wide(_PAIR_TILES),
+            touches=self.is_wasm,
         )  # fmt: skip
 
     def _has_wide(self, features: tuple[str, ...]) -> bool:
@@ -186,9 +187,18 @@ _LINUX_ROWS = (
         Processor("riscv64", _RISC_V, "generic-rv64", _text(("a", "c", "d", "f", "m")), 16, 8), {}
     ),
     # The same kernels with and without fused steps, so that weights have one layout. Engines do not
-    # schedule instructions again, so tiles that use all registers spill.
+    # schedule instructions again, so tiles that use all registers spill. Without prefetches, blocks
+    # of B are touched (`contraction_loops.py`), so any number of row tiles has several panels.
     _Described(
-        Processor(WASM, "wasm32-unknown-unknown", "generic", _text(_WEB), 16, 12),
+        Processor(
+            WASM,
+            "wasm32-unknown-unknown",
+            "generic",
+            _text(_WEB),
+            16,
+            12,
+            limits=replace(DEFAULTS, few_row_tiles=1),
+        ),
         {"relaxed": ("relaxed-simd",)},
     ),
 )

@@ -75,12 +75,17 @@ class Emitter:
 
     # ---- values --------------------------------------------------------------------------------
 
-    def fresh(self) -> str:
-        """Return a name for a value of the present scope."""
+    def fresh(self, depth: int | None = None) -> str:
+        """Return a name for a value of the present scope, or of one around it."""
         self._count += 1
         name = f"%t{self._count}"
-        self._depth[name] = len(self._scopes) - 1
+        self._depth[name] = self.level if depth is None else depth
         return name
+
+    @property
+    def level(self) -> int:
+        """The depth of values of the present scope."""
+        return len(self._scopes) - 1
 
     def depth(self, name: str) -> int:
         """Return the number of scopes around a value; constants and parameters have depth 0."""

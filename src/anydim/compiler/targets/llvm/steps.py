@@ -16,6 +16,7 @@ from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir.steps import assigned_registers
 from anydim.compiler.targets.llvm.emitter import Emitter, Lines, Module
+from anydim.compiler.targets.llvm.loop_pointers import LoopPointers
 from anydim.compiler.targets.llvm.spelling import memory_text, suffix, symbol, type_text
 from anydim.compiler.targets.llvm.threads import ThreadSteps
 from anydim.compiler.targets.llvm.tiles import TileSteps
@@ -24,6 +25,9 @@ from anydim.compiler.targets.visitor import methods_of
 
 Registers: TypeAlias = dict[str, tuple[str, ir.Type]]
 Route: TypeAlias = tuple[dict[str, str], str]
+# WebAssembly's vectors. An assignment in a loop keeps its place there: LLVM would compute two
+# iterations of a register at once, and engines spill what both of them read.
+_WASM_BYTES = 16
 
 
 class Steps(ThreadSteps, TileSteps):
@@ -45,10 +49,15 @@ class Steps(ThreadSteps, TileSteps):
     def _let(self, step: ir.Let) -> None:
         self.values.names[step.name] = self.values.value(step.value)
 
-    def _register(self, step: ir.Declare | ir.Assign) -> None:
+    def _declare(self, step: ir.Declare) -> None:
         self.values.registers[step.name] = (self.values.value(step.value), step.value.type)
 
-    _declare = _assign = _register
+    def _assign(self, step: ir.Assign) -> None:
+        kind, value = step.value.type, self.values.value(step.value)
+        if self.values.loops and kind.lanes * kind.dtype.bytes == _WASM_BYTES:
+            text = _text(kind)
+            value = self.emitter.once(f'call {text} asm sideeffect "", "=r,0"({text} {value})')
+        self.values.registers[step.name] = (value, kind)
 
     def _stack(self, step: ir.Stack) -> None:
         text = f"[{max(step.count, 1)} x {memory_text(step.dtype)}]"
@@ -161,12 +170,16 @@ class Steps(ThreadSteps, TileSteps):
             emitter.branch(flag, preheader, after)
         variable = ""
 
-        def begin() -> None:
+        def begin() -> dict[str, str]:
             nonlocal variable
             variable = self.values.names[step.variable] = emitter.fresh()
+            return {variable: start}
 
         def again() -> str:
             following = emitter.once(f"add nsw i64 {variable}, {width}")
+            self.values.note_sum("add", following, variable, width)
+            if self.values.loops:
+                self.values.loops[-1].ends[variable] = following
             flag = emitter.once(f"icmp slt i64 {following}, {stop}")
             phis.append(_phi(variable, "i64", (start, preheader), (following, emitter.block)))
             return flag
@@ -190,18 +203,18 @@ class Steps(ThreadSteps, TileSteps):
         start = self.emitter.block
         self.emitter.branch(guard, labels[0], labels[2])
         again = partial(self.values.value, step.condition)
-        outside, route = self._repeat(step.body, labels, lambda: None, again, [])
+        outside, route = self._repeat(step.body, labels, dict, again, [])
         self._join(outside, [route, (_current(outside), start)])
 
     def _repeat(
-        self, steps: tuple[ir.Step, ...], labels: tuple[str, str, str], begin: Callable[[], None],
-        again: Callable[[], str], phis: Lines,
+        self, steps: tuple[ir.Step, ...], labels: tuple[str, str, str],
+        begin: Callable[[], dict[str, str]], again: Callable[[], str], phis: Lines,
     ) -> tuple[Registers, Route]:  # fmt: skip
         """Emit the preheader and the body of a loop; the code after it follows.
 
-        `begin` runs at the start of the body, `again` at its end: it returns the flag of another
-        iteration, and may add to `phis`, the first lines of the body. Returns the registers before
-        the loop that it changes, and the route that leaves the body.
+        `begin` runs at the start of the body and returns the start of its counter, `again` at its
+        end: it returns the flag of another iteration, and may add to `phis`, the first lines of the
+        body. Returns the registers before the loop that it changes, and the route that leaves it.
         """
         emitter, values = self.emitter, self.values
         preheader, body, after = labels
@@ -213,22 +226,39 @@ class Steps(ThreadSteps, TileSteps):
         outside = {name: values.registers[name] for name in changed}
         emitter.insert(phis)
         with emitter.scope(), emitter.scope(before), self._local_registers():
-            begin()
+            starts = begin()
             inside = {name: emitter.fresh() for name in changed}
             for name in changed:
                 values.registers[name] = (inside[name], outside[name][1])
-            self.run(steps)
-            if self.ended:
-                raise InternalError("a loop returns in every iteration")
-            flag = again()
-            latch = emitter.block
-            results = {name: values.registers[name][0] for name in changed}
+            counters = {name: inside[name] for name in changed if outside[name][1] == ir.INDEX}
+            starts |= {counters[name]: outside[name][0] for name in counters}
+            with self._pointers(starts, before):
+                self.run(steps)
+                if self.ended:
+                    raise InternalError("a loop returns in every iteration")
+                flag = again()
+                latch = emitter.block
+                results = {name: values.registers[name][0] for name in changed}
+                for loop in values.loops[-1:]:
+                    loop.ends |= {counters[name]: results[name] for name in counters}
+                    phis += loop.move(preheader, latch, values.summands)
         emitter.branch(flag, body, after)
         for name, (first, kind) in outside.items():
             edges = ((first, preheader), (results[name], latch))
             phis.append(_phi(inside[name], _text(kind), *edges))
         emitter.start(after)
         return outside, (results, latch)
+
+    @contextmanager
+    def _pointers(self, starts: dict[str, str], before: Lines) -> Iterator[None]:
+        """Let pointers move with the counters of a loop where addresses have no index."""
+        loops, emitter = self.values.loops, self.emitter
+        is_wasm = emitter.module.processor.is_wasm
+        if is_wasm:
+            loops.append(LoopPointers(emitter, emitter.level - 1, before, starts))
+        yield
+        if is_wasm:
+            loops.pop()
 
     def _if(self, step: ir.If) -> None:
         condition = self.values.value(step.condition)

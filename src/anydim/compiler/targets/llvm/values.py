@@ -15,6 +15,7 @@ from anydim.compiler.targets.llvm.convert import convert
 from anydim.compiler.targets.llvm.emitter import Emitter
 from anydim.compiler.targets.llvm.functions import apply
 from anydim.compiler.targets.llvm.lanes import Lanes
+from anydim.compiler.targets.llvm.loop_pointers import LoopPointers
 from anydim.compiler.targets.llvm.spelling import constant, memory_text, suffix, type_text
 from anydim.compiler.targets.visitor import methods_of
 from anydim.lang.functions import compute
@@ -53,6 +54,7 @@ class Values:
         self.registers: dict[str, tuple[str, ir.Type]] = {}
         self.buffers: dict[str, Buffer] = {}
         self.first_lane: set[str] = set()  # masks of only the first lane
+        self.loops: list[LoopPointers] = []  # around the present position, in WebAssembly
         self._sums: dict[str, Sum] = {}
 
     def value(self, node: ir.Value) -> str:
@@ -83,7 +85,7 @@ class Values:
             if arguments[1] == constant(kind.dtype, 1, kind.lanes):
                 self.first_lane.add(result)
         if kind == ir.INDEX and node.function in ("add", "sub", "mul"):
-            self._note_sum(node.function, result, *arguments)
+            self.note_sum(node.function, result, *arguments)
         return result
 
     def _convert(self, node: ir.Convert) -> str:
@@ -120,16 +122,17 @@ class Values:
 
     # ---- addresses -----------------------------------------------------------------------------
 
-    def _sum(self, operand: str) -> Sum:
+    def summands(self, operand: str) -> Sum:
+        """Return an index value as a sum."""
         if not operand.startswith("%"):
             return (), int(operand)
         return self._sums.get(operand, ((operand,), 0))
 
-    def _note_sum(self, function: str, result: str, a: str, b: str) -> None:
+    def note_sum(self, function: str, result: str, a: str, b: str) -> None:
         """Record an index value as a sum, so that addresses can be decomposed."""
         if not result.startswith("%"):
             return
-        (left, left_number), (right, right_number) = self._sum(a), self._sum(b)
+        (left, left_number), (right, right_number) = self.summands(a), self.summands(b)
         if function == "add":
             self._sums[result] = (left + right, left_number + right_number)
         elif function == "sub" and not right:
@@ -149,7 +152,7 @@ class Values:
         if isinstance(node, ir.Op) and node.type == ir.INDEX and node.function == "add":
             (left, number), (right, more) = map(self._terms, node.arguments)
             return left + right, number + more
-        return self._sum(self.value(node))
+        return self.summands(self.value(node))
 
     def _times(self, name: str, factor: int) -> str:
         return self.emitter.pure(f"mul i64 {name}, {factor}", (name,))
@@ -171,7 +174,8 @@ class Values:
         names, number = self._terms(offset)
         text = memory_text(dtype)
         for name in sorted(names, key=emitter.depth) if names else ():
-            pointer = emitter.pure(
+            moved = (loop.at(pointer, name, text) for loop in self.loops)
+            pointer = next(filter(None, moved), None) or emitter.pure(
                 f"getelementptr {text}, ptr {pointer}, i64 {name}", (pointer, name)
             )
         if number:

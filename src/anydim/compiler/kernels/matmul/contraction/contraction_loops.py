@@ -18,7 +18,7 @@ from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import quotient, quotient_up, round_down
-from anydim.compiler.kernels.ir import constant, greatest, least, let, select, variable
+from anydim.compiler.kernels.ir import constant, greatest, least, let, number, select, variable
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.matmul.blocked_loops import Level
 from anydim.compiler.kernels.matmul.contraction.contraction_buffers import (
@@ -41,6 +41,7 @@ from anydim.compiler.kernels.matmul.contraction_micro_kernels import (
 from anydim.compiler.kernels.matmul.matmul_kernel import BACKWARDS, call
 from anydim.compiler.kernels.matmul.register_tile import (
     GIVEN,
+    LINE,
     PrefetchB,
     store_scalar,
     zeros_to_start,
@@ -163,7 +164,27 @@ class MainWriter(OperandLayout):
             *self.group_sizes(),
             *self._ahead(),
             *self._pack_b(),
+            *self._touch(),
         ]
+
+    def _touch(self) -> list[ir.Step]:
+        """Without prefetches, read each line of a block of B before row tiles wait for them.
+
+        Lines arrive in parallel here, one after the other in a tile. Two rows read them once.
+        """
+        if not self.machine.touches or self.scratch_layout.holds_b:
+            return []
+        dtype, lanes = self.form.dtype, self.tile.lanes
+        panels = quotient_up(LOOP.width, lanes)
+        line = ir.Load(ir.Type(dtype), "b", LOOP.b_at + variable("line"))
+        total = ir.Get(line.type, "touched")
+        add = ir.Assign(total.name, total + line)
+        lines = ir.For(
+            "line", constant(0), panels * self.b_panel, constant(LINE // dtype.bytes), (add,)
+        )
+        zero = ir.Declare(total.name, number(dtype, 0))
+        keep = ir.Store("seen", constant(0), total)
+        return [ir.If(self.all_rows > 2, (ir.Stack("seen", dtype, 1), zero, lines, keep))]
 
     def _chunk(self) -> ir.Value:
         """Return the k-steps of all row tiles before the next chunk: the same for any row count."""
