@@ -73,8 +73,9 @@ LANGUAGE = "anydim/serving/language_models/"  # of which files that are not save
 SAVED_LANGUAGE = {
     f"{LANGUAGE}{name}.py"
     for name in (
-        "__init__", "chat_template", "decoder_caches", "decoder_spec", "language_model", "opened",
-        "paths", "saved_model", "sources", "tokenizer_files",
+        "__init__", "bounded_templates", "chat_template", "config_fields", "decoder_caches",
+        "decoder_spec", "language_model", "opened", "paths", "saved_model", "sources",
+        "tokenizer_files",
     )
 }  # fmt: skip
 _DATE = (1980, 1, 1, 0, 0, 0)

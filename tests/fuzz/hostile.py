@@ -3,20 +3,13 @@
 Fields of real small models (the standard's tests of operators) are exchanged for others: ranks,
 sizes, types, names, attributes, graphs inside others, functions that call themselves, data that is
 declared and not there. Each model is compiled and, where that goes well, called at sizes of its
-box, in a process that may take `MEMORY` bytes more than it begins with and `SECONDS` of processor
-time for each. Anything but a UserError or a result is a failure.
+box, in a process of limited memory and time (`limited.py`). Anything but a UserError or a result
+is a failure.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import resource
-import signal
-import sys
-import time
-import traceback
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
@@ -30,9 +23,8 @@ import onnx
 import anydim as ad
 from anydim.base import settings
 from anydim.runtime.program.inputs import draw
+from tests.fuzz import limited
 
-SECONDS, HANGS = 5, 60  # of processor time; of the clock, after which a process is ended
-MEMORY = 1 << 30  # bytes
 _INTEGERS = (
     0, 1, 2, 3, 7, -1, -2, 16, 64, 255, 1000, 2**31 - 1, 2**31, -(2**31), 2**32, 10**12, 2**62,
     2**63 - 1, -(2**63), 2**40,
@@ -297,92 +289,19 @@ def outcome(model: onnx.ModelProto, seed: int) -> str:
     return "ran"
 
 
-class TooLong(BaseException):
-    """More processor time than a model may take."""
-
-
-def _stop(number: int, frame: Any) -> None:
-    raise TooLong
-
-
-def judged(seed: int, models: Sequence[bytes]) -> str:
-    """The outcome for a seed, or what went wrong and where, in one line."""
-    model = hostile(seed, models)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
-    signal.alarm(HANGS)
-    try:
-        found = outcome(model, seed)
-    except (Exception, TooLong) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [f"{Path(f.filename).name}:{f.lineno}" for f in frames if "anydim" in f.filename]
-        text = " ".join(str(error).split())[:160]
-        found = f"RAW {type(error).__name__}: {text} at {' < '.join(reversed(own[-4:]))}"
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.alarm(0)
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    return found if grown * 1024 < MEMORY else f"RAW memory grew by {grown} KiB: {found}"
-
-
-def _limit_memory() -> None:
-    pages = int(Path("/proc/self/statm").read_text("utf-8").split()[0])
-    most = pages * resource.getpagesize() + MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-
-
-def run(seeds: Sequence[int], models: Sequence[bytes]) -> Iterator[tuple[int, str]]:
-    """Seeds and outcomes, from child processes; a child that dies is a failure, too."""
-    waiting = list(seeds)
-    while waiting:
-        source, target = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(source)
-            _work(waiting[:250], models, target)
-        os.close(target)
-        done = 0
-        with os.fdopen(source, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                number, _, found = line.rstrip("\n").partition(" ")
-                yield int(number), found
-                done += 1
-        _, status = os.waitpid(child, 0)
-        if status:
-            yield waiting[done], f"RAW the process died: status {status}"
-            done += 1
-        waiting = waiting[done:]
-
-
-def _work(seeds: Sequence[int], models: Sequence[bytes], target: int) -> None:
-    """In a child: judge, and tell the parent line by line."""
-    signal.signal(signal.SIGPROF, _stop)
-    _limit_memory()
-    with os.fdopen(target, "w", encoding="utf-8", errors="replace") as out:
-        for seed in seeds:
-            out.write(f"{seed} {judged(seed, models)}\n")
-            out.flush()
-    os._exit(0)
-
-
 @click.command()
 @click.option("--count", default=10_000, show_default=True, help="How many models.")
 @click.option("--seed", default=0, show_default=True, help="The seed of the first one.")
 def main(count: int, seed: int) -> None:
     """Compile hostile models, call what compiles, and count what came of it."""
-    counts: Counter[str] = Counter()
-    start = time.perf_counter()
     models, _ = real_models(), ad.compile  # imports the compiler, once for all children
     with settings.override(compile_threads=1):
-        for number, (each, found) in enumerate(run(range(seed, seed + count), models), start=1):
-            counts[found.split(":")[0] if found.startswith("RAW") else found] += 1
-            if found.startswith("RAW"):
-                click.echo(f"{each}: {found}")
-            if number % 100 == 0:
-                pace = number / (time.perf_counter() - start)
-                click.echo(f"{number} models, {pace:.1f} a second: {dict(counts)}", err=True)
-    click.echo(f"{count} models from seed {seed}: {dict(counts)}")
-    sys.exit(any(name.startswith("RAW") for name in counts))
+        limited.report(run(range(seed, seed + count), models), "models")
+
+
+def run(seeds: Sequence[int], models: Sequence[bytes]) -> Iterator[tuple[int, str]]:
+    """Seeds and outcomes, from child processes."""
+    return limited.run(lambda seed: outcome(hostile(seed, models), seed), seeds)
 
 
 if __name__ == "__main__":

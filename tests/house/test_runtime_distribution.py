@@ -34,7 +34,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
 # what the extras of the command line and of the server install, and an engine to compare with
 OPTIONAL = {
     "cli": {"click", "rich", "onnxruntime"},
-    "serving": {"starlette", "uvicorn", "httptools", "grpc", "google"},
+    "serving": {"jinja2", "starlette", "uvicorn", "httptools", "grpc", "google"},
 }  # fmt: skip
 
 

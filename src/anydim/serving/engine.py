@@ -29,7 +29,7 @@ from anydim.base.errors import (
     UserError,
 )
 from anydim.base.text import count_of, quote_list, suggestion
-from anydim.base.user_values import seconds_of, text_of, whole_within
+from anydim.base.user_values import flag_of, seconds_of, text_of, whole_within
 from anydim.runtime.program.batches.item import Form
 from anydim.serving.budget import Budget
 from anydim.serving.grouping import bytes_needed, count_fitting, take_worthwhile
@@ -475,6 +475,7 @@ class Engine:
 
     def close(self, drain: bool, seconds: float | None) -> None:
         """Stop accepting requests; run the queued ones with `drain`, otherwise cancel them."""
+        drain, seconds = flag_of("drain", drain), seconds_of("seconds", seconds)
         cancelled = list[Request]()
         with self._lock:
             self._is_closed = True

@@ -1,7 +1,8 @@
 """Chat templates: messages as the text that a model was trained on.
 
 Templates are those of transformers, in the language of Jinja. They come with the model and are not
-trusted: they run in Jinja's sandbox, without access to Python's objects or to files.
+trusted: they run in Jinja's sandbox, without access to Python's objects or to files, within limits
+of time and size (`bounded_templates.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 from anydim.base.errors import InputError, ModelError
 from anydim.base.missing_package import missing_module
 
+_MOST_INDENT = 16
+_LONGEST_DATE = 1000  # characters of the form of a date
 _HINT = "give a list of {'role': 'user', 'content': 'text'}"
 
 
@@ -33,16 +36,14 @@ class ChatTemplate:
 
     def __init__(self, text: str, special: Mapping[str, str]) -> None:
         try:
-            sandbox = import_module("jinja2.sandbox")
+            bounded = import_module("anydim.serving.language_models.bounded_templates")
         except ModuleNotFoundError as error:
             raise missing_module("a chat template", error) from None
-        environment = sandbox.ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-        )
-        environment.filters["tojson"] = _as_json
+        self._limits, environment = bounded.limits, bounded.BoundedEnvironment()
+        environment.filters["tojson"] = bounded.limit_calls(_as_json)
         environment.globals |= {
             "raise_exception": _refuse,
-            "strftime_now": lambda form: datetime.now().strftime(form),
+            "strftime_now": lambda form: datetime.now().strftime(str(form)[:_LONGEST_DATE]),
         }
         self.special = dict(special)
         self.text = text
@@ -64,10 +65,11 @@ class ChatTemplate:
         """
         check_messages(messages)
         try:
-            made = self._template.render(
-                messages=list(messages), tools=tools, add_generation_prompt=add_generation_prompt,
-                **self.special,
-            )  # fmt: skip
+            with self._limits():
+                made = self._template.render(
+                    messages=list(messages), tools=tools,
+                    add_generation_prompt=add_generation_prompt, **self.special,
+                )  # fmt: skip
         except Exception as error:  # of Jinja, or of the template
             raise InputError(f"the chat template refuses the messages: {error}") from None
         return str(made)
@@ -87,8 +89,15 @@ def check_messages(messages: Any) -> None:
             raise InputError(f"message {number} has the content {str(content)[:60]!r}", _HINT)
 
 
-def _as_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _as_json(
+    value: Any, ensure_ascii: bool = False, indent: int | None = None, separators: Any = None,
+    sort_keys: bool = False,
+) -> str:  # fmt: skip
+    """The filter `tojson`, with the arguments that transformers gives it."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, sort_keys=sort_keys, separators=separators,
+        indent=None if indent is None else min(indent, _MOST_INDENT),
+    )  # fmt: skip
 
 
 def _refuse(reason: str) -> None:

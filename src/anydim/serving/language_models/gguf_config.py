@@ -15,9 +15,13 @@ import numpy
 from anydim.base.errors import ModelError
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list
+from anydim.base.user_values import short_repr
 from anydim.serving.language_models import tensor_names as names
+from anydim.serving.language_models.config_fields import Config
 from anydim.serving.language_models.decoder_spec import DecoderSpec, Rope
-from anydim.serving.language_models.hugging_face import ARCHITECTURES, Config
+from anydim.serving.language_models.hugging_face import ARCHITECTURES
+from anydim.serving.language_models.matrices import Blocks
+from anydim.serving.language_models.rope_scaling import rope_from
 from anydim.serving.language_models.tensor_names import FileNames
 from anydim.serving.language_models.weight_files import TensorFile
 
@@ -33,6 +37,7 @@ _FIELDS = {
     "use_parallel_residual": "use_parallel_residual",
     "expert_count": "num_experts", "expert_used_count": "num_experts_per_tok",
 }  # fmt: skip
+_METADATA = "the metadata of the file"
 _SCALINGS = {"linear": "linear", "yarn": "yarn", "longrope": "longrope"}
 _LARGEST_GEMMAS = {("gemma2", 46), ("gemma3", 62)}  # layers of those with another score scale
 
@@ -83,11 +88,10 @@ def gguf_spec(
 
 
 def _row(fields: Mapping[str, Any]) -> tuple[str, GgufRow]:
-    kind = str(fields.get("general.architecture", ""))
+    kind = Config(fields, _METADATA).text("general.architecture", default="")
     if kind not in _ROWS:
-        raise ModelError(
-            f"GGUF files of architecture '{kind}' are not known", f"known are {quote_list(_ROWS)}"
-        )
+        raise ModelError(f"GGUF files of architecture {short_repr(kind)} are not known",
+                         f"known are {quote_list(_ROWS)}")  # fmt: skip
     if kind == "llama" and fields.get("llama.expert_count"):
         return kind, replace(_ROWS[kind], model_type="mixtral")
     return kind, _ROWS[kind]
@@ -102,15 +106,17 @@ def _config(
     }
     made |= {"model_type": row.model_type, "hidden_act": row.activation,
              "norm_topk_prob": kind == "qwen3moe"}  # fmt: skip
-    made.setdefault("vocab_size", len(fields.get("tokenizer.ggml.tokens", ())))
-    width, heads = made.get("hidden_size", 0), made.get("num_attention_heads", 1)
-    depth = made.get("head_dim", width // heads if isinstance(heads, int) and heads else 0)
-    if own.get("rope.dimension_count") and depth:
-        made["partial_rotary_factor"] = own["rope.dimension_count"] / depth
-    scaling = _scaling(own, made)
+    held, given = Config(own, _METADATA), Config(made, _METADATA)
+    tokens = Config(fields, _METADATA).items("tokenizer.ggml.tokens", str, "a list of texts")
+    made.setdefault("vocab_size", len(tokens or ()))
+    width, heads = given.whole("hidden_size"), given.whole("num_attention_heads")
+    depth = given.whole("head_dim", default=max(width // heads, 1))
+    if held.get("rope.dimension_count"):
+        made["partial_rotary_factor"] = held.whole("rope.dimension_count") / depth
+    scaling = _scaling(held)
     if file is not None and "rope_factors_long.weight" in file.names:
         scaling = {
-            "rope_type": "longrope", "attention_factor": own.get("rope.scaling.attn_factor"),
+            "rope_type": "longrope", "attention_factor": held.get("rope.scaling.attn_factor"),
             **{f"{name}_factor": _read_list(file, f"rope_factors_{name}.weight")
                for name in ("long", "short")},
         }  # fmt: skip
@@ -123,32 +129,36 @@ def _config(
         made["rope_parameters"] = {"full_attention": {"rope_theta": theta, **scaling}}
     elif scaling:
         made["rope_scaling"] = scaling
-    return Config(made, "the metadata of the file")
+    return given
 
 
-def _scaling(own: Mapping[str, Any], made: Mapping[str, Any]) -> dict[str, Any]:
-    kind = str(own.get("rope.scaling.type", "none"))
+def _scaling(held: Config) -> dict[str, Any]:
+    kind = held.text("rope.scaling.type", default="none")
     if kind == "none":
         return {}
     if kind not in _SCALINGS:
-        raise ModelError(f"rotary positions of type '{kind}' are not supported")
-    return {"rope_type": _SCALINGS[kind], "factor": own.get("rope.scaling.factor", 1.0)}
+        raise ModelError(f"rotary positions of type {short_repr(kind)} are not supported",
+                         f"known are {quote_list(_SCALINGS)}")  # fmt: skip
+    return {"rope_type": _SCALINGS[kind], "factor": held.get("rope.scaling.factor", default=1.0)}
 
 
 def _rope_in_file(rope: Rope, row: GgufRow, divisors: numpy.ndarray | None) -> Rope:
     """The rotation as files of the architecture have it: their rows of q and k are permuted."""
-    frequencies = rope.frequencies
+    frequencies = numpy.array(rope.frequencies)
     if divisors is not None:
         if len(divisors) != len(frequencies):
             raise ModelError(f"{len(divisors)} divisors of {len(frequencies)} frequencies")
-        frequencies = tuple(map(float, numpy.array(frequencies) / divisors))
-    return Rope(frequencies, rope.magnitude, row.is_interleaved)
+        with numpy.errstate(all="ignore"):
+            frequencies = frequencies / divisors
+    return rope_from(frequencies, rope.magnitude, frequencies.size, row.is_interleaved)
 
 
 def _vector(file: TensorFile, name: str) -> numpy.ndarray | None:
     if name not in file.names:
         return None
-    return numpy.asarray(file.read(name), numpy.float64).reshape(-1)
+    found = file.read(name)
+    array = found.floats() if isinstance(found, Blocks) else found
+    return numpy.asarray(array, numpy.float64).reshape(-1)
 
 
 def _read_list(file: TensorFile, name: str) -> list[float]:

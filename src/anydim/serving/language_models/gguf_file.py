@@ -29,6 +29,7 @@ _SCALARS = {
     12: "<d",
 }  # fmt: skip
 _MOST_AXES = 4
+_MOST_ENTRIES = 1 << 22  # of an array; vocabularies have some hundred thousand
 _ALIGNMENT = 32
 FORMATS: dict[int, tuple[str, int, int]] = {
     0: ("F32", 1, 4), 1: ("F16", 1, 2), 2: ("Q4_0", 32, 18), 3: ("Q4_1", 32, 20),
@@ -94,20 +95,14 @@ class _Reader:
         fields = {}
         for _ in range(self._within(count, 12)):
             name = self._string()
+            if name in fields:
+                raise _Damaged(f"field '{name[:99]}' is there twice")
             fields[name] = self._value(self._scalar("<I"))
         heads = [self._head() for _ in range(self._within(tensors, 24))]
         alignment = fields.get("general.alignment", _ALIGNMENT)
         if type(alignment) is not int or not 0 < alignment <= 1 << 20:
             raise _Damaged(f"alignment {alignment}")
-        start = -(-self._at // alignment) * alignment
-        return GgufFile(
-            fields,
-            {
-                name: self._tensor(name, start, shape, kind, offset)
-                for name, shape, kind, offset in heads
-            },
-            self._mapped,
-        )
+        return GgufFile(fields, self._tensors(heads, alignment), self._mapped)
 
     # ---- values ----
 
@@ -124,7 +119,7 @@ class _Reader:
 
     def _within(self, count: int, least: int) -> int:
         """A count of entries with a least number of bytes, which must fit in the file."""
-        if count * least > self._size - self._at:
+        if count * least > self._size - self._at or count > _MOST_ENTRIES:
             raise _Damaged(f"{count} entries do not fit into the file")
         return count
 
@@ -169,11 +164,25 @@ class _Reader:
 
     # ---- tensors ----
 
+    def _tensors(self, heads: list[Any], alignment: int) -> dict[str, GgufTensor]:
+        """Tensors by name, which stand one after another."""
+        start, offset = -(-self._at // alignment) * alignment, 0
+        made: dict[str, GgufTensor] = {}
+        for name, shape, kind, given in heads:
+            if name in made or given != offset:
+                wrong = "there twice" if name in made else f"at {given}, expected {offset}"
+                raise _Damaged(f"tensor '{name[:99]}' is {wrong}")
+            made[name] = self._tensor(name, start, shape, kind, given)
+            offset += -(-made[name].data.size // alignment) * alignment
+        return made
+
     def _head(self) -> tuple[str, tuple[int, ...], int, int]:
         name, axes = self._string(), self._scalar("<I")
         if axes > _MOST_AXES:
             raise _Damaged(f"tensor '{name}' has {axes} axes")
         sizes = tuple(self._scalar("<Q") for _ in range(axes))
+        if any(not 0 < size <= self._size * 8 for size in sizes):
+            raise _Damaged(f"tensor '{name[:99]}' has sizes {list(sizes)}")
         return name, sizes[::-1], self._scalar("<I"), self._scalar("<Q")
 
     def _tensor(

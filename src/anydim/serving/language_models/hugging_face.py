@@ -5,8 +5,7 @@ Sizes and scales are those of transformers' modules of the same `model_type`.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,9 @@ from typing import Any
 from anydim.base.errors import ModelError
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion
+from anydim.base.user_values import short_repr
 from anydim.serving.language_models import tensor_names as names
+from anydim.serving.language_models.config_fields import MOST_LAYERS, Config, read_object
 from anydim.serving.language_models.decoder_spec import (
     PARTS,
     DecoderSpec,
@@ -30,39 +31,10 @@ _ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh",
 }  # fmt: skip
 _MOST_EXPERTS = 4096
+_MOST_DEPTH = 1 << 16  # elements of a head
 _SLIDING = "sliding_attention"
 _HEAD_NORMS = frozenset({"q_norm", "k_norm"})
 _POST_NORMS = frozenset({"post1", "post2"})
-
-
-class Config:
-    """The fields of a config.json, with an error that names a missing or wrong one."""
-
-    def __init__(self, fields: Mapping[str, Any], path: str) -> None:
-        self._fields, self._path = fields, path
-
-    def get(self, *names: str, default: Any = None) -> Any:
-        """The first of some fields that is there and not null."""
-        for name in names:
-            if self._fields.get(name) is not None:
-                return self._fields[name]
-        return default
-
-    def whole(self, *names: str, default: int | None = None) -> int:
-        """A size: an integer of at least 1."""
-        found = self.get(*names, default=default)
-        if type(found) is not int or found < 1:
-            raise ModelError(
-                f"'{names[0]}' of '{self._path}' is {found!r}", "expected an integer of at least 1"
-            )
-        return found
-
-    def number(self, *names: str, default: float | None = None) -> float:
-        """A finite number."""
-        found = self.get(*names, default=default)
-        if type(found) not in (int, float):
-            raise ModelError(f"'{names[0]}' of '{self._path}' is {found!r}, expected a number")
-        return float(found)
 
 
 @dataclass(frozen=True)
@@ -76,25 +48,20 @@ class Architecture:
 def read_config(folder: Path) -> Config:
     """Read config.json of a folder. Raises ModelError if it is none."""
     path = folder / "config.json"
-    try:
-        fields = json.loads(path.read_bytes())
-    except OSError as error:
-        raise ModelError(f"'{path}': {error.strerror}", "give a folder with config.json") from None
-    except ValueError as error:
-        raise ModelError(f"'{path}' is not JSON: {error}") from None
-    if not isinstance(fields, dict):
-        raise ModelError(f"'{path}' is not an object of JSON")
+    if not path.is_file():
+        raise ModelError(f"there is no file '{path}'", "give a folder with config.json")
+    fields = read_object(path)
     inner = fields.get("text_config")  # of models for several kinds of data
     return Config(inner if isinstance(inner, dict) else fields, str(path))
 
 
 def architecture_of(config: Config) -> Architecture:
     """The row of a config's model_type. Raises ModelError for an unknown one."""
-    kind = str(config.get("model_type", default=""))
+    kind = config.text("model_type", default="")
     if kind not in ARCHITECTURES:
-        hint = suggestion(kind, ARCHITECTURES) or f"known are {quote_list(ARCHITECTURES)}"
+        hint = suggestion(kind[:99], ARCHITECTURES) or f"known are {quote_list(ARCHITECTURES)}"
         raise ModelError(
-            f"decoders of model_type '{kind}' are not known",
+            f"decoders of model_type {short_repr(kind)} are not known",
             f"{hint}; compile others from ONNX or torch, with ad.cached",
         )
     return ARCHITECTURES[kind]
@@ -114,19 +81,19 @@ def _spec(config: Config, context: int, **more: Any) -> DecoderSpec:
         config.whole("hidden_size", "n_embd"),
         config.whole("num_attention_heads", "n_head"),
     )
-    depth = config.whole("head_dim", default=max(width // heads, 1))
+    depth = config.whole("head_dim", default=max(width // heads, 1), most=_MOST_DEPTH)
     kept = config.whole("num_key_value_heads", default=heads)
     if heads % kept:
         raise ModelError(f"{heads} heads of queries for {kept} of keys")
-    act = str(config.get("hidden_act", "hidden_activation", "activation_function"))
+    act = config.text("hidden_act", "hidden_activation", "activation_function")
     if act not in _ACTIVATIONS:
         hint = f"known are {quote_list(_ACTIVATIONS)}"
-        raise ModelError(f"activations '{act}' are not supported", hint)
+        raise ModelError(f"activations {short_repr(act)} are not supported", hint)
     fields: dict[str, Any] = {
-        "name": str(config.get("model_type")), "vocabulary": config.whole("vocab_size"),
+        "name": config.text("model_type"), "vocabulary": config.whole("vocab_size"),
         "width": width, "heads": heads, "kept": kept, "depth": depth, "context": context,
         "epsilon": config.number("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon",
-                                 default=1e-5),
+                                 default=1e-5, above=0),
         "activation": _ACTIVATIONS[act], "score_scale": depth**-0.5,
     }  # fmt: skip
     fields |= more
@@ -137,24 +104,26 @@ def _spec(config: Config, context: int, **more: Any) -> DecoderSpec:
 
 def _layers(config: Config, rope: Rope | None, local: Rope | None = None) -> tuple[LayerSpec, ...]:
     """Layers with the windows of `layer_types`; those with a window rotate by `local`, if given."""
-    count = config.whole("num_hidden_layers", "n_layer")
-    window = config.get("sliding_window")
-    if not config.get("use_sliding_window", default=True):
+    count = config.whole("num_hidden_layers", "n_layer", most=MOST_LAYERS)
+    window = None if config.get("sliding_window") is None else config.whole("sliding_window")
+    if not config.flag("use_sliding_window", default=True):
         window = None
-    kinds = config.get("layer_types")
+    kinds = config.items("layer_types", str, "a list of texts")
     if kinds is None:
         kinds = _usual_kinds(config, count) if window else ["full_attention"] * count
+    if len(kinds) < count:
+        raise ModelError(f"layer_types has {len(kinds)} types of {count} layers")
     made = []
     for kind in kinds[:count]:
         is_local = kind == _SLIDING and window is not None
         own = local if is_local and local is not None else rope
-        made.append(LayerSpec(int(window) if is_local else None, own))
+        made.append(LayerSpec(window if is_local else None, own))
     return tuple(made)
 
 
 def _usual_kinds(config: Config, count: int) -> list[str]:
     """The layers with windows where a config does not list them."""
-    kind = str(config.get("model_type"))
+    kind = config.text("model_type")
     if kind.startswith("gemma"):
         every = config.whole("sliding_window_pattern", default=2 if kind == "gemma2" else 6)
         return ["full_attention" if (n + 1) % every == 0 else _SLIDING for n in range(count)]
@@ -167,38 +136,47 @@ def _rope(
     share: float = 1.0,
 ) -> Rope:  # fmt: skip
     """The rotation of a config, of layers of a type if it distinguishes them."""
-    given = dict(config.get("rope_parameters", default={}))
+    given = config.part("rope_parameters")
     if layer_type and isinstance(given.get(layer_type), dict):
-        given = dict(given[layer_type])
+        own = dict(given.part(layer_type).fields)
     else:
-        given |= config.get("rope_scaling", default={})
+        own = {**given.fields, **config.part("rope_scaling").fields}
         theta = config.number("rope_theta", "rotary_emb_base", default=theta)
         share = config.number("partial_rotary_factor", "rotary_pct", default=share)
     longest = context_of(config)
     whole = config.get("original_max_position_embeddings", default=longest)
-    given.setdefault("original_max_position_embeddings", whole)
-    given.setdefault("max_position_embeddings", longest)
-    theta = float(given.get("rope_theta", theta))
-    width = int(depth * float(given.get("partial_rotary_factor", share)))
-    return rope_of(given, theta, width, context)
+    own.setdefault("original_max_position_embeddings", whole)
+    own.setdefault("max_position_embeddings", longest)
+    scaling = Config(own, "the rotary positions of the model")
+    theta = scaling.number("rope_theta", default=theta)
+    share = scaling.number("partial_rotary_factor", default=share)
+    if not 0 < share <= 1:
+        raise ModelError(f"rotary positions of {share:g} of a head", "expected a share of 0 to 1")
+    width = int(depth * share)
+    return rope_of(scaling, theta, width, context)
+
+
+def _depth(config: Config) -> int:
+    """Elements of a head of Gemma."""
+    return config.whole("head_dim", default=256, most=_MOST_DEPTH)
 
 
 def _gemma2(config: Config, context: int) -> DecoderSpec:
-    width, depth = config.whole("hidden_size"), config.whole("head_dim", default=256)
+    width, depth = config.whole("hidden_size"), _depth(config)
     return _spec(
         config, context, norm_offset=1.0, embedding_scale=width**0.5,
-        score_scale=config.number("query_pre_attn_scalar", default=float(depth)) ** -0.5,
+        score_scale=config.number("query_pre_attn_scalar", default=float(depth), above=0) ** -0.5,
         score_cap=config.number("attn_logit_softcapping", default=0.0),
         logit_cap=config.number("final_logit_softcapping", default=0.0), parts=PARTS | _POST_NORMS,
     )  # fmt: skip
 
 
 def _gemma3(config: Config, context: int) -> DecoderSpec:
-    depth = config.whole("head_dim", default=256)
+    depth = _depth(config)
     rope = _rope(config, context, depth, "full_attention", 1e6)
     base = config.number("rope_local_base_freq", default=10000.0)
-    held = config.get("rope_parameters", default={}).get(_SLIDING)
-    local = rope_of({}, float((held or {}).get("rope_theta", base)), depth, context)
+    held = config.part("rope_parameters").part(_SLIDING)
+    local = rope_of(Config({}, ""), held.number("rope_theta", default=base), depth, context)
     spec = _gemma2(config, context)
     return replace(spec, layers=_layers(config, rope, local), parts=spec.parts | _HEAD_NORMS)
 
@@ -212,8 +190,8 @@ def _sparse(config: Config, spec: DecoderSpec, experts: Experts) -> DecoderSpec:
     if not 0 < experts.used <= experts.count <= _MOST_EXPERTS:
         raise ModelError(f"{experts.used} experts of a token, of {experts.count}",
                          f"expected at most {_MOST_EXPERTS}")  # fmt: skip
-    step, dense = config.whole("decoder_sparse_step", default=1), config.get("mlp_only_layers")
-    dense = dense if isinstance(dense, list) else []
+    step = config.whole("decoder_sparse_step", default=1)
+    dense = config.items("mlp_only_layers", int, "a list of integers") or []
     layers = tuple(replace(layer, is_sparse=number not in dense and (number + 1) % step == 0)
                    for number, layer in enumerate(spec.layers))  # fmt: skip
     return replace(spec, layers=layers, experts=experts)
@@ -231,17 +209,19 @@ def _mixtral(config: Config, context: int) -> DecoderSpec:
 
 
 def _qwen2_experts(config: Config, context: int) -> DecoderSpec:
-    is_normalised = config.get("norm_topk_prob", default=False) is True
+    is_normalised = config.flag("norm_topk_prob", default=False)
     return _sparse(config, _spec(config, context), _experts(config, is_normalised, True))
 
 
 def _qwen3_experts(config: Config, context: int) -> DecoderSpec:
-    is_normalised = config.get("norm_topk_prob", default=False) is True
+    is_normalised = config.flag("norm_topk_prob", default=False)
     return _sparse(config, _qwen3(config, context), _experts(config, is_normalised))
 
 
 def _gpt2(config: Config, context: int) -> DecoderSpec:
-    layers = (LayerSpec(None, None),) * config.whole("n_layer", "num_hidden_layers")
+    layers = (LayerSpec(None, None),) * config.whole(
+        "n_layer", "num_hidden_layers", most=MOST_LAYERS
+    )
     return _spec(config, context, norm="layer", layers=layers, parts=PARTS - {"gate"} | {"places"})
 
 
@@ -250,7 +230,7 @@ def _neox(config: Config, context: int) -> DecoderSpec:
     return _spec(
         config, context, norm="layer", layers=_layers(config, _rope(config, context, depth,
                                                                     share=0.25)),
-        parallel=bool(config.get("use_parallel_residual", default=True)), parts=PARTS - {"gate"},
+        parallel=config.flag("use_parallel_residual", default=True), parts=PARTS - {"gate"},
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from anydim.serving.constraints import FormReader
 from anydim.serving.decoded import POOLINGS
 from anydim.serving.language_models.chat_template import ChatTemplate, check_messages
 from anydim.serving.language_models.decoder_spec import DecoderSpec
+from anydim.serving.language_models.tokenizer_files import encode_text
 
 if TYPE_CHECKING:  # a saved model has no such weights
     from anydim.serving.language_models.weight_files import DecoderWeights
@@ -102,7 +103,7 @@ class OpenedModel:
 
     def _ids(self, text: Any, special: bool) -> list[int]:
         check_text(text)
-        return list(self.require_tokenizer().encode(text, add_special_tokens=special).ids)
+        return encode_text(self.require_tokenizer(), text, special)
 
 
 def token_array(given: Any, vocabulary: int, what: str = "a prompt is") -> numpy.ndarray:

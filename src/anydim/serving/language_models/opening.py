@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,16 +11,16 @@ from anydim.base.errors import ModelError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.user_values import short_repr, whole_within
 from anydim.serving.language_models.chat_template import ChatTemplate
+from anydim.serving.language_models.config_fields import Config, read_bytes, read_object
 from anydim.serving.language_models.decoder_spec import DecoderSpec
 from anydim.serving.language_models.gguf_config import gguf_context, gguf_spec
 from anydim.serving.language_models.hugging_face import (
-    Config,
     architecture_of,
     context_of,
     read_config,
 )
 from anydim.serving.language_models.opened import LAST, MEAN, OpenedModel
-from anydim.serving.language_models.packed_weights import packing_of
+from anydim.serving.language_models.packed_weights import Packing, packing_of
 from anydim.serving.language_models.tensor_names import FileNames
 from anydim.serving.language_models.tokenizer_files import gguf_tokenizer, read_tokenizer
 from anydim.serving.language_models.weight_files import (
@@ -29,10 +28,12 @@ from anydim.serving.language_models.weight_files import (
     TensorFile,
     open_gguf,
     open_safetensors,
+    weight_paths,
 )
 from anydim.sizes import LARGEST
 
 _MEAN_MODE = "pooling_mode_mean_tokens"
+_GGML = "tokenizer.ggml."
 _GGUF_MEAN = 1  # llama_pooling_type of llama.cpp
 CONTEXT = 8192  # most tokens of a sequence by default, where the model allows more
 BITS: Mapping[str | None, int] = {None: 0, "q8": 8, "q4": 4}
@@ -52,6 +53,7 @@ class _Files:
     begin: tuple[int, ...] = ()
     end: tuple[int, ...] = ()
     pooling: str = LAST
+    packing: Packing | None = None
 
 
 def open_files(
@@ -64,12 +66,19 @@ def open_files(
     files = read(place, context, tokenizer)
     files = replace(files, spec=replace(files.spec, cache=cache))
     weights = DecoderWeights(files.weights, files.names, files.spec, BITS[quantize])
+    known = range(files.spec.vocabulary)
+    stop = files.stop.intersection(known)  # others cannot be chosen
+    unknown = [token for token in (*files.begin, *files.end) if token not in known]
+    if unknown:
+        raise ModelError(f"texts begin or end with token {unknown[0]} of {len(known)}",
+                         "the file is damaged")  # fmt: skip
     name = place.stem if place.is_file() else place.resolve().name
-    read_from = [place] if place.is_file() else sorted(place.glob("*.safetensors"))
+    read_from = [place] if place.is_file() else weight_paths(place)
     template = None if files.template is None else ChatTemplate(files.template, files.special)
     return OpenedModel(
-        name, files.spec, weights, tuple(map(str, read_from)), f"{files.spec.text} {quantize}",
-        files.tokenizer, template, files.stop, files.begin, files.end, files.pooling,
+        name, files.spec, weights, tuple(map(str, read_from)),
+        f"{files.spec.text} {quantize} {files.packing}",
+        files.tokenizer, template, stop, files.begin, files.end, files.pooling,
     )  # fmt: skip
 
 
@@ -95,22 +104,19 @@ def _read_folder(folder: Path, context: int | None, tokenizer: Path | None) -> _
     return _Files(
         spec, row.names, open_safetensors(folder, packing), own, _folder_template(folder, settings),
         _special(settings), _folder_stop(folder, config), pooling=_folder_pooling(folder),
+        packing=packing,
     )  # fmt: skip
 
 
 def _json(path: Path) -> dict[str, Any]:
     """An object of JSON; empty where there is no such file."""
-    try:
-        found = json.loads(path.read_bytes()) if path.is_file() else {}
-    except ValueError as error:
-        raise ModelError(f"'{path}' is not JSON: {error}") from None
-    return found if isinstance(found, dict) else {}
+    return read_object(path) if path.is_file() else {}
 
 
 def _folder_template(folder: Path, settings: Mapping[str, Any]) -> str | None:
     path = folder / "chat_template.jinja"
     if path.is_file():
-        return path.read_text("utf-8", "replace")
+        return read_bytes(path).decode("utf-8", "replace")
     found = settings.get("chat_template")
     if isinstance(found, list):  # several, by name
         named = {each.get("name"): each.get("template") for each in found if isinstance(each, dict)}
@@ -130,14 +136,18 @@ def _special(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def _folder_pooling(folder: Path) -> str:
     """The pooling that sentence-transformers states; the last token without one."""
-    return MEAN if _json(folder / "1_Pooling" / "config.json").get(_MEAN_MODE) is True else LAST
+    path = folder / "1_Pooling" / "config.json"
+    return MEAN if Config(_json(path), str(path)).flag(_MEAN_MODE, default=False) else LAST
 
 
 def _folder_stop(folder: Path, config: Config) -> frozenset[int]:
-    found = _json(folder / "generation_config.json").get("eos_token_id")
-    found = config.get("eos_token_id") if found is None else found
-    many = found if isinstance(found, list) else [found]
-    return frozenset(token for token in many if type(token) is int)
+    path = folder / "generation_config.json"
+    own = Config(_json(path), str(path))
+    config = config if own.get("eos_token_id") is None else own
+    found = config.get("eos_token_id")
+    if found is None or type(found) is int:
+        return frozenset() if found is None else frozenset((found,))
+    return frozenset(config.items("eos_token_id", int, "an integer or a list of them") or ())
 
 
 # ---- GGUF ----------------------------------------------------------------------------------------
@@ -148,23 +158,26 @@ def _read_gguf(path: Path, context: int | None, tokenizer: Path | None) -> _File
     chosen = _chosen_context(context, gguf_context(fields))
     spec, names = gguf_spec(fields, file, chosen)
     own = gguf_tokenizer(fields) if tokenizer is None else read_tokenizer(tokenizer)
-    stop = {fields.get(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")}
-    begin = fields.get("tokenizer.ggml.bos_token_id")
-    adds = fields.get("tokenizer.ggml.add_bos_token", False)
-    tokens = fields.get("tokenizer.ggml.tokens", ())
-    special = {}
-    for kind in ("bos", "eos"):
-        number = fields.get(f"tokenizer.ggml.{kind}_token_id")
-        known = type(number) is int and 0 <= number < len(tokens)
-        special[f"{kind}_token"] = str(tokens[number]) if known else ""
-    template = fields.get("tokenizer.chat_template")
-    end = fields.get("tokenizer.ggml.eos_token_id")
-    ends = fields.get("tokenizer.ggml.add_eos_token", False)
-    pooling = fields.get(f"{fields.get('general.architecture')}.pooling_type")
+    config = Config(fields, str(path))
+    tokens = config.items(f"{_GGML}tokens", str, "a list of texts") or []
+    ids = {kind: _token(config, kind) for kind in ("bos", "eos", "eot")}
+    special = {
+        f"{kind}_token": "".join(
+            tokens[number] for number in ids[kind] if 0 <= number < len(tokens)
+        )
+        for kind in ("bos", "eos")
+    }
+    adds, ends = (config.flag(f"{_GGML}add_{kind}_token", default=False) for kind in ("bos", "eos"))
+    kind = config.text("general.architecture")
+    pooling = config.index(f"{kind}.pooling_type", default=0)
     return _Files(
-        spec, names, file, own, template if isinstance(template, str) else None, special,
-        frozenset(int(token) for token in stop if isinstance(token, int)),
-        (int(begin),) if adds and isinstance(begin, int) else (),
-        (int(end),) if ends and isinstance(end, int) else (),
-        MEAN if pooling == _GGUF_MEAN else LAST,
+        spec, names, file, own, config.text("tokenizer.chat_template", default="") or None,
+        special, frozenset((*ids["eos"], *ids["eot"])), ids["bos"] if adds else (),
+        ids["eos"] if ends else (), MEAN if pooling == _GGUF_MEAN else LAST,
     )  # fmt: skip
+
+
+def _token(config: Config, kind: str) -> tuple[int, ...]:
+    """A token that has a name; empty where there is none."""
+    name = f"{_GGML}{kind}_token_id"
+    return () if config.get(name) is None else (config.index(name),)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy
 
+from anydim.base.errors import ModelError
 from anydim.base.records import dataclass
 from anydim.serving.language_models.decoder_spec import DecoderSpec
 from anydim.serving.language_models.matrices import Matrix, rows_of, take_rows
@@ -58,14 +59,24 @@ class FileNames:
         if len(fused) == 1:
             return matrix
         count = matrix.shape[0]
+        units = spec.heads * len(fused) if self.by_heads else sum(_units(fused, spec))
+        if count % units:
+            raise ModelError(
+                f"'{self.stems[stem]}' has {count} rows, expected a multiple of {units}"
+            )
         if self.by_heads:
             rows = numpy.arange(count).reshape(spec.heads, len(fused), -1)
             return take_rows(matrix, rows[:, fused.index(stem)].reshape(-1))
-        heads = {"q": spec.heads, "k": spec.kept, "v": spec.kept}
-        sizes = [heads.get(each, 1) for each in fused]
-        unit = count // sum(sizes)
+        sizes = _units(fused, spec)
+        unit = count // units
         start = sum(sizes[: fused.index(stem)]) * unit
         return rows_of(matrix, start, start + sizes[fused.index(stem)] * unit)
+
+
+def _units(fused: list[str], spec: DecoderSpec) -> list[int]:
+    """The sizes of parts of a fused matrix, in heads."""
+    heads = {"q": spec.heads, "k": spec.kept, "v": spec.kept}
+    return [heads.get(each, 1) for each in fused]
 
 
 _LLAMA = {

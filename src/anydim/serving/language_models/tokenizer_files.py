@@ -13,9 +13,14 @@ from typing import Any
 
 from anydim.base.errors import ModelError
 from anydim.base.missing_package import missing_module
+from anydim.base.panics import failures
+from anydim.base.read_files import open_regular
 from anydim.base.text import quote_list
+from anydim.base.user_values import short_repr
+from anydim.serving.language_models.config_fields import Config
 
-_CONTROL, _USER = 3, 4  # tokenizer.ggml.token_type
+_CONTROL, _USER = 3, 4  # of tokens
+_KINDS = "tokenizer.ggml.token_type"
 _HINT = "give tokenizer=, the path of a tokenizer.json"
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _WORDS = r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -37,7 +42,8 @@ def library() -> Any:
 def read_tokenizer(path: Path) -> Any:
     """Read a tokenizer.json. Raises ModelError if it is none."""
     try:
-        return parse_tokenizer(path.read_bytes(), str(path))
+        with open_regular(str(path)) as file:
+            return parse_tokenizer(file.read(), str(path))
     except OSError as error:
         raise ModelError(f"'{path}' is no tokenizer: {error.strerror or error}") from None
 
@@ -46,9 +52,23 @@ def parse_tokenizer(text: bytes, where: str) -> Any:
     """The tokenizer of the contents of a tokenizer.json. Raises ModelError if it is none."""
     made = library().Tokenizer
     try:
-        return made.from_buffer(text)
-    except Exception as error:  # of the library
+        found = made.from_buffer(text)
+        found.no_truncation()  # texts that are too long are refused, none is cut
+        found.no_padding()
+    except failures() as error:  # of the library
         raise ModelError(f"'{where}' is no tokenizer: {error}") from None
+    return found
+
+
+def encode_text(tokenizer: Any, text: str, special: bool) -> list[int]:
+    """The tokens of a text; `special`: with those that the tokenizer adds.
+
+    Raises ModelError if the tokenizer fails, as a damaged one does.
+    """
+    try:
+        return list(tokenizer.encode(text, add_special_tokens=special).ids)
+    except failures() as error:  # of the library
+        raise ModelError(f"the tokenizer of the model refuses a text: {error}", _HINT) from None
 
 
 def gguf_tokenizer(fields: Mapping[str, Any]) -> Any:
@@ -56,26 +76,29 @@ def gguf_tokenizer(fields: Mapping[str, Any]) -> Any:
     kind = fields.get("tokenizer.ggml.model")
     tokens = fields.get("tokenizer.ggml.tokens")
     builders = {"gpt2": _byte_pairs, "llama": _pieces}
-    if kind not in builders or not tokens:
-        raise ModelError(f"the file has a tokenizer of kind '{kind}', known are "
+    if not isinstance(kind, str) or kind not in builders or not tokens:
+        raise ModelError(f"the file has a tokenizer of kind {short_repr(kind)}, known are "
                          f"{quote_list(builders)}", _HINT)  # fmt: skip
+    kinds = Config(fields, "the metadata of the file").items(_KINDS, int, "a list of integers")
+    if kinds is not None and len(kinds) != len(tokens):
+        raise ModelError(f"the file has {len(kinds)} kinds of {len(tokens)} tokens", _HINT)
     try:
         made = builders[kind](tokens, fields)
+        _add_special(made, tokens, kinds or ())
     except ModelError:
         raise
-    except Exception as error:  # of the library, for vocabularies that are damaged
+    except failures() as error:  # of the library, for vocabularies that are damaged
         raise ModelError(f"the tokenizer of the file is damaged: {error}", _HINT) from None
-    _add_special(made, tokens, fields.get("tokenizer.ggml.token_type", ()))
     return made
 
 
 def _byte_pairs(tokens: Sequence[str], fields: Mapping[str, Any]) -> Any:
     """Byte pairs over bytes (GPT-2)."""
     lib = library()
-    name = str(fields.get("tokenizer.ggml.pre", "default"))
-    if name not in _SPLITS:
+    name = fields.get("tokenizer.ggml.pre", "default")
+    if not isinstance(name, str) or name not in _SPLITS:
         hint = f"known are {quote_list(_SPLITS)}; or {_HINT}"
-        raise ModelError(f"texts are split as '{name}' before byte pairs", hint)
+        raise ModelError(f"texts are split as {short_repr(name)} before byte pairs", hint)
     merges = [tuple(pair.split(" ", 1)) for pair in fields["tokenizer.ggml.merges"]]
     vocabulary = {token: number for number, token in enumerate(tokens)}
     made = lib.Tokenizer(lib.models.BPE(vocabulary, merges, ignore_merges=name.startswith("llama")))

@@ -16,7 +16,10 @@ import numpy
 
 from anydim.base.errors import ModelError
 from anydim.base.missing_package import missing_module
+from anydim.base.panics import failures
+from anydim.base.read_files import open_regular
 from anydim.base.text import quote_list
+from anydim.serving.language_models.config_fields import Config, read_object
 from anydim.serving.language_models.decoder_spec import EXPERT_PARTS, DecoderSpec
 from anydim.serving.language_models.gguf_file import GgufTensor, read_gguf
 from anydim.serving.language_models.matrices import (
@@ -63,7 +66,7 @@ class TensorFile:
             found = self._readers[name]()
         except ModelError:
             raise
-        except Exception as error:  # of the library, for a file that is damaged
+        except failures() as error:  # of the library, for a file that is damaged
             raise ModelError(f"tensor '{name}' of '{self.path}' cannot be read: {error}") from None
         if not isinstance(found, Blocks) and found.dtype.name not in _FLOATS:
             raise ModelError(f"tensor '{name}' of '{self.path}' is {found.dtype}, expected floats")
@@ -74,21 +77,40 @@ def open_safetensors(folder: Path, packing: Packing | None = None) -> TensorFile
     """The tensors of all *.safetensors files of a folder, unpacked where they are packed. Raises
     ModelError if there are none."""
     library = _library("safetensors")
+    readers: dict[str, Callable[[], Matrix]] = {}
+    for path in weight_paths(folder):
+        try:
+            open_regular(str(path)).close()
+            file = library.safe_open(path, framework="numpy")
+            names = list(file.keys())
+        except failures() as error:  # of the library
+            raise ModelError(f"'{path}' is no safetensors file: {error}") from None
+        for name in names:
+            if name in readers:
+                raise ModelError(f"'{path}' and another file have a tensor '{name}'",
+                                 f"leave the files of one model in '{folder}'")  # fmt: skip
+            readers[name] = lambda file=file, name=name: file.get_tensor(name)  # type: ignore[misc]
+    return TensorFile(folder, readers if packing is None else unpacking_readers(readers, packing))
+
+
+def weight_paths(folder: Path) -> list[Path]:
+    """The files of weights of a folder, those that transformers reads: model.safetensors, or those
+    of the index, or all. Raises ModelError if there are none."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    if whole.exists() or whole.is_symlink():
+        return [whole]
+    if index.is_file():
+        listed = Config(read_object(index), str(index)).part("weight_map").fields.values()
+        names = {name for name in listed if isinstance(name, str)}
+        if any(Path(name).name != name for name in names):
+            raise ModelError(f"'{index}' names files of other folders")
+        return [folder / name for name in sorted(names)]
     paths = sorted(folder.glob("*.safetensors"))
     if not paths:
         raise ModelError(
             f"'{folder}' has no *.safetensors file", "weights of other kinds are not read"
         )
-    readers: dict[str, Callable[[], Matrix]] = {}
-    for path in paths:
-        try:
-            file = library.safe_open(path, framework="numpy")
-            names = list(file.keys())
-        except Exception as error:  # of the library
-            raise ModelError(f"'{path}' is no safetensors file: {error}") from None
-        for name in names:
-            readers[name] = lambda file=file, name=name: file.get_tensor(name)  # type: ignore[misc]
-    return TensorFile(folder, readers if packing is None else unpacking_readers(readers, packing))
+    return paths
 
 
 def open_gguf(path: Path) -> tuple[Mapping[str, Any], TensorFile]:
@@ -163,8 +185,8 @@ class DecoderWeights:
         matrix = self._names.part(self._whole_matrix(held), stem, self._spec)
         if stem == _SCALE and len(matrix.shape) == 1:  # a vector in GGUF files
             matrix = numpy.asarray(matrix)[None]
+        self._check_shape(weight, stem, matrix)
         if weight.endswith(".weight"):
-            self._check_shape(weight, stem, matrix)
             if self._bits and stem in PRODUCTS and self._may_quantize(matrix):
                 assert isinstance(matrix, numpy.ndarray)
                 rows = quantize(matrix.reshape(-1, matrix.shape[-1]), self._bits)
@@ -210,6 +232,7 @@ class DecoderWeights:
 
     def _check_shape(self, weight: str, stem: str, matrix: Matrix) -> None:
         expected = self._spec.expected_shape(stem)
+        expected = expected if weight.endswith(".weight") else expected[:1]
         given = tuple(matrix.shape)
         if len(given) != len(expected) or any(
             size not in (None, own) for size, own in zip(expected, given)
