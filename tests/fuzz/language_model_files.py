@@ -349,7 +349,7 @@ def _gguf_bytes(fields: list[Field], heads: list[list[Any]], data: bytes) -> byt
 
 
 def _gguf_field(chance: random.Random, path: Path) -> bool:
-    """A field of GGUF has another value, or another type, or is missing, or there twice."""
+    """A field of GGUF has another value, or another type, or is missing, or exists twice."""
     fields, heads, data = _read_gguf(path.read_bytes())
     at = chance.randrange(len(fields))
     name, kind, old = fields[at]
@@ -382,7 +382,7 @@ _VALUES: tuple[tuple[int, Any], ...] = (
 
 
 def _gguf_tensor(chance: random.Random, path: Path) -> bool:
-    """The head of a tensor of GGUF says something else, or is there twice."""
+    """The head of a tensor of GGUF says something else, or exists twice."""
     fields, heads, data = _read_gguf(path.read_bytes())
     head = chance.choice(heads)
     match chance.randrange(6):

@@ -96,7 +96,7 @@ class _Reader:
         for _ in range(self._within(count, 12)):
             name = self._string()
             if name in fields:
-                raise _Damaged(f"field '{name[:99]}' is there twice")
+                raise _Damaged(f"field '{name[:99]}' exists twice")
             fields[name] = self._value(self._scalar("<I"))
         heads = [self._head() for _ in range(self._within(tensors, 24))]
         alignment = fields.get("general.alignment", _ALIGNMENT)
@@ -170,7 +170,7 @@ class _Reader:
         made: dict[str, GgufTensor] = {}
         for name, shape, kind, given in heads:
             if name in made or given != offset:
-                wrong = "there twice" if name in made else f"at {given}, expected {offset}"
+                wrong = "twice in it" if name in made else f"at {given}, expected {offset}"
                 raise _Damaged(f"tensor '{name[:99]}' is {wrong}")
             made[name] = self._tensor(name, start, shape, kind, given)
             offset += -(-made[name].data.size // alignment) * alignment
