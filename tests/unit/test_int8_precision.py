@@ -123,8 +123,8 @@ def test_what_is_quantised() -> None:
     assert not is_quantised(model(pair))
 
 
-def test_weights_of_four_and_eight_bits_become_columns() -> None:
-    """Codes with a scale for 32 of them have one scale for a column."""
+def test_weights_of_eight_bits_become_columns_those_of_four_stay() -> None:
+    """Codes of 8 bits with a scale for 32 of them have one scale for a column."""
     x, w = rows_of(3, 64), rows_of(64, 96)
 
     def made(bits: int) -> onnx.ModelProto:
@@ -132,12 +132,52 @@ def test_weights_of_four_and_eight_bits_become_columns() -> None:
                      {"w": w})  # fmt: skip
         return narrowed(model(wide), bits)
 
-    for bits in (4, 8):
+    for bits, template in ((4, {"int8", "weight_only_quant"}), (8, {"int8"})):
         plain = call(compiled(made(bits), precision="exact"), x)
         found = compiled(made(bits))
-        assert "int8" in {site.schedule.partition("(")[0] for site in found.program.sites}
+        assert template & {site.schedule.partition("(")[0] for site in found.program.sites}
         error = abs(call(found, x) - plain).max()
         assert 0 < error < 0.02 * abs(plain).max()
+
+
+def test_products_with_four_bits_are_sums_of_blocks() -> None:
+    """Exact sums of a block, scaled and added in order; one rounding for each block.
+
+    float64 holds a product of two float32 exactly, and nearly always its sum with a third.
+    """
+    for depth, columns, block in ((64, 32, 32), (576, 49, 32), (100, 70, 32), (77, 50, 128),
+                                  (160, 130, 40), (96, 33, 8)):  # fmt: skip
+        codes = RANDOM.integers(-8, 8, (depth, columns)).astype(np.int8)
+        scales = rows_of(-(-depth // block), columns)
+        x = rows_of(35, depth)
+        run = compiled(of_codes(codes, scales, block))
+        found = call(run, x)
+        q, top = in_steps(x, 1)
+        total = np.zeros(found.shape, np.float32)
+        for number, scale in enumerate(scales):
+            part = slice(number * block, (number + 1) * block)
+            sums = (q[:, part].astype(np.int64) @ codes[part].astype(np.int64)).astype(float)
+            total = (sums * scale + total).astype(np.float32)
+        want = total * (top * np.float32(1 / 127))
+        kept = {site.schedule.partition("(")[0] for site in run.program.sites}
+        if "weight_only_quant" in kept:  # tile registers take bytes
+            np.testing.assert_allclose(found, want, rtol=3e-7, atol=1e-6 * abs(want).max())
+        for count in (*range(1, 10), 33):
+            for first in (0, 35 - count):
+                own = call(run, x[first : first + count])
+                np.testing.assert_array_equal(own, found[first : first + count])
+
+
+def of_codes(codes: np.ndarray, scales: np.ndarray, block: int) -> onnx.ModelProto:
+    """A product with codes of 4 bits, a scale for each block."""
+    made = graph("codes", [f"x f[rows, {len(codes)}]"],
+                 [node("w = DequantizeLinear(q, s)", axis=0, block_size=block),
+                  node("y = MatMul(x, w)")], [f"y f[rows, {codes.shape[1]}]"],
+                 {"s": scales})  # fmt: skip
+    kind, numbers = onnx.TensorProto.INT4, codes.reshape(-1).tolist()
+    made.initializer.append(onnx.helper.make_tensor("q", kind, codes.shape, numbers))
+    opsets = [onnx.helper.make_opsetid("", 21)]
+    return onnx.helper.make_model(made, opset_imports=opsets, ir_version=10)
 
 
 def test_weights_take_a_quarter_of_the_memory_and_files_keep_them(tmp_path: Path) -> None:

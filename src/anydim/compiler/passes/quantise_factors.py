@@ -9,7 +9,11 @@
 
 with constant weights w' = round(w(k,n) * 127 / max over k of abs(w)) and scale of their columns.
 Sums are exact integers, so a row has its bits in any company. Products of two values of the call
-and windows stay float32.
+and windows stay float32. Weights that are codes of 4 bits times scales of blocks are left as they
+are where a kernel adds their products with bytes exactly, block by block:
+
+    t(m,n) +=! float(q(m,k)) * (float(code(k,n)) * scale(k // block, n))
+    y(m,n)     = t(m,n) * (top(m) / 127)
 
 After: products with constant weights are products of bytes, by the rules of sizes below.
 """
@@ -17,11 +21,11 @@ After: products with constant weights are products of bytes, by the rules of siz
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 import numpy
 
-from anydim.base.dtypes import float32, int8, int32
+from anydim.base.dtypes import float32, int4, int8, int32
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
 from anydim.compiler.graph.nodes import Constant, Graph
@@ -146,6 +150,10 @@ class _Work:
         statement = line.statement
         own = [axis for axis in statement.axes if axis.name in free_axes(values)]
         before, (top, rows) = self._quantise_rows(line, values, own)
+        of_codes = self._keep_codes(line, weights, own, top, rows)
+        if of_codes is not None:
+            self.made += 1
+            return [*before, *of_codes]
         axes = _axes_of(weights, statement)
         narrow, scale = self._quantise_weights(weights, axes, statement)
         across = [Index(axis.name) for axis in own]
@@ -166,6 +174,33 @@ class _Work:
         made = Read(total, tuple(Index(axis.name) for axis in statement.axes))
         scaled = Statement(line.target, statement.axes, Apply("mul", (Cast(float32, made), each)))
         return [*before, Line(sums, line.source), Line(scaled, line.source)]
+
+    def _keep_codes(
+        self, line: Line, weights: Expr, own: Sequence[Axis], top: str, rows: str
+    ) -> list[Line] | None:
+        """The lines of a product of bytes with codes of 4 bits, if there is a kernel for it.
+
+        Tile registers multiply bytes ten times as fast: machines with them have weights in bytes.
+        """
+        held = {self.types[read.tensor].dtype for read in reads(weights)}
+        if int4 not in held or self.machine.tiles:
+            return None
+        statement = line.statement
+        across = tuple(Index(axis.name) for axis in own)
+        q = Read(rows, (*across, *(Index(axis.name) for axis in statement.reduced)))
+        total = unique_name(f"{line.target}/sums", self.types)
+        self.types[total] = self.types[line.target]
+        factors = Apply("mul", (Cast(float32, q), weights))
+        sums = Line(replace(statement, target=total, body=factors), line.source)
+        group = group_of([sums.statement], self.types, [total])
+        known = frozenset(self.constants)
+        match = first_match(self.templates, group, self.graph.box, self.machine, known)
+        if match is None or not match[0].reads_codes:
+            return None
+        made = Read(total, tuple(Index(axis.name) for axis in statement.axes))
+        unit = Apply("mul", (Read(top, across), Literal(1 / MOST, float32)))
+        scaled = Statement(line.target, statement.axes, Apply("mul", (made, unit)))
+        return [sums, Line(scaled, line.source)]
 
     def _quantise_rows(
         self, line: Line, values: Read, own: Sequence[Axis]

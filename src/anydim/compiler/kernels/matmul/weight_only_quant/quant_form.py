@@ -3,6 +3,7 @@
     y(m,n) +=! a(m,k) * (float(w(n,k)) * s(n, k // block))     w constant, of 4 or 8 bits
 
 There is one row of scales per block of k, or a single one. The epilogue is as in a contraction.
+Rows of bytes, float(a(m,k)) of int8, are multiplied by codes of 4 bits.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ FIELDS = 8  # weights of 4 bits in a word
 class QuantForm:
     """A product as a contraction of `a` and the weights, as if they were float32.
 
-    `scales` has one element per `block` of k, `groups` of them, with the given strides.
+    `scales` has one element per `block` of k, `groups` of them, with the given strides. `a` holds
+    float32, or int8 (`has_bytes`).
     """
 
     product: ContractionForm
@@ -34,6 +36,7 @@ class QuantForm:
     scale_k: int
     block: int
     bits: int
+    has_bytes: bool
 
     @property
     def depth(self) -> int:
@@ -56,10 +59,20 @@ def quant_form_of(group: Group, constants: frozenset[str]) -> QuantForm | None:
         return None
     statement, factors = sums
     for left, right in (factors, factors[::-1]):
-        found = _match_dequantised(right, group, constants)
-        if isinstance(left, Read) and found is not None:
-            return _make_form(group, statement, left, *found)
+        found, rows = _match_dequantised(right, group, constants), _rows_of(left, group)
+        if rows is not None and found is not None:
+            return _make_form(group, statement, rows, *found)
     return None
+
+
+def _rows_of(expr: Expr, group: Group) -> Read | None:
+    """Match a read of float32, or float32 of a read of int8."""
+    types = {tensor.name: tensor.type for tensor in group.inputs}
+    cast = isinstance(expr, Cast) and expr.dtype == float32
+    read = expr.argument if isinstance(expr, Cast) and cast else expr
+    if not isinstance(read, Read) or read.tensor not in types or read.default is not None:
+        return None
+    return read if types[read.tensor].dtype == (int8 if cast else float32) else None
 
 
 def _match_dequantised(
@@ -87,8 +100,6 @@ def _make_form(
     group: Group, statement: Statement, left: Read, weights: Read, scale: Read
 ) -> QuantForm | None:
     types = {tensor.name: tensor.type for tensor in group.inputs}
-    if left.tensor not in types or left.default is not None or types[left.tensor].dtype != float32:
-        return None
     a, w = (address(read, types[read.tensor].shape) for read in (left, weights))
     outputs = epilogue_of(group, statement)
     if a is None or w is None or outputs is None or w.constant != 0:
@@ -114,7 +125,10 @@ def _make_form(
     block = min(block or depth, depth)
     if bits == 4 and block % FIELDS and block < depth:
         bits = 8
-    return QuantForm(form, scale.tensor, scale_n, scale_k, block, bits) if depth else None
+    has_bytes = types[left.tensor].dtype == int8
+    if not depth or (has_bytes and (bits == 8 or form.k.a != 1)):
+        return None
+    return QuantForm(form, scale.tensor, scale_n, scale_k, block, bits, has_bytes)
 
 
 def _strides(form: Linear, n: str, k: str) -> tuple[int, int, int] | None:

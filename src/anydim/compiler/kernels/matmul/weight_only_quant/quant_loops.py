@@ -17,6 +17,8 @@ for each block of tiles
                 the sums of the tile over the part
         for each tile of the block
             the epilogue
+
+Rows of bytes are prepared in such blocks as well, and multiplied by the weights as they are.
 """
 
 from __future__ import annotations
@@ -44,6 +46,11 @@ from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.matmul.epilogue import read_by
 from anydim.compiler.kernels.matmul.matmul_kernel import ProductKernel, call, roles_of
 from anydim.compiler.kernels.matmul.register_tile import LINE
+from anydim.compiler.kernels.matmul.weight_only_quant.byte_rows import (
+    WORD,
+    byte_libraries,
+    prepare_bytes,
+)
 from anydim.compiler.kernels.matmul.weight_only_quant.quant_form import FIELDS, QuantForm
 from anydim.compiler.kernels.matmul.weight_only_quant.quant_micro_kernels import (
     QuantTile,
@@ -81,9 +88,10 @@ class QuantWriter(ProductKernel):
         plain = form.product
         super().__init__(group, plain.outputs, float32, tile.lanes, SizeParameters())
         self.form, self.tile, self.machine, self.code = form, tile, machine, Writer()
-        self.libraries = narrow_libraries(tile)
+        self.libraries = byte_libraries(tile) if form.has_bytes else narrow_libraries(tile)
         self.block = form.block if form.groups > 1 else -(-form.depth // FIELDS) * FIELDS
         self.padded = form.groups * self.block  # elements of a row of A
+        self.element = int8.bytes if form.has_bytes else float32.bytes
         self.panels = -(-form.columns // tile.width)
         self.panel_bytes = self.padded * tile.width * tile.bits // 8
         self.grain = max(1, _WORTH // self.panel_bytes)
@@ -114,12 +122,18 @@ class QuantWriter(ProductKernel):
         """
         block = self.block * self.tile.width * float32.bytes
         blocks = min(self.form.groups, max(1, self.machine.l1_bytes * 3 // 4 // block))
-        return blocks if blocks * block <= self.machine.l2_bytes // 2 else 0
+        fits = blocks * block <= self.machine.l2_bytes // 2
+        return blocks if fits and not self.form.has_bytes else 0
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether tiles of rows share what is prepared for them."""
+        return bool(self.part) or self.form.has_bytes
 
     @property
     def offsets(self) -> Offsets:
         """Byte offsets of the parts of scratch."""
-        rows = self.tile.heights[-1] * (_TILES if self.part else 1)
+        rows = self.tile.heights[-1] * (_TILES if self.has_blocks else 1)
         made = -(-rows * self.form.groups * float32.bytes // LINE) * LINE
         weights = made + rows * self.tile.width * float32.bytes
         a = weights + self.part * self.block * self.tile.width * float32.bytes
@@ -130,16 +144,19 @@ class QuantWriter(ProductKernel):
         """Bytes of scratch memory."""
         height = self.tile.heights[-1]
         rows = as_size(height)
-        if self.part:
+        if self.has_blocks:
             rows = minimum(maximum(self.form.product.m.extent, height), height * _TILES)
-        return rows * (self.padded * float32.bytes) + self.offsets.a
+        return rows * (self.padded * self.element) + self.offsets.a
 
     # ---- functions -----------------------------------------------------------------------------
 
     def functions(self) -> tuple[ir.Function, ...]:
         """Return the epilogue, the function that prepares rows, and main."""
         self.epilogue = self.make_epilogue(self.form.product, self.machine)
-        self.prepare = prepare_function(self.tile, self.form, self.block)
+        if self.form.has_bytes:
+            self.prepare = prepare_bytes(self.form, self.block, self.tile.lanes)
+        else:
+            self.prepare = prepare_function(self.tile, self.form, self.block)
         self._body()
         return (self.epilogue, self.prepare, self.main(self.code.written))
 
@@ -149,6 +166,9 @@ class QuantWriter(ProductKernel):
         self.tiles = code.let(quotient_up(rows, self.tile.heights[-1]))
         self.even = code.let(quotient(rows, greatest(self.tiles, 1)))
         self.taller = code.let(rows - self.even * self.tiles)
+        if self.form.has_bytes:
+            self._of_bytes()
+            return
         if not self.part:
             self._few()
             return
@@ -195,7 +215,9 @@ class QuantWriter(ProductKernel):
             to, sums = (
                 ir.Address("scratch", constant(at)) for at in (self.offsets.a, self.offsets.sums)
             )
-            steps = {"row": value(form.m.a), "k_step": value(form.k.a)}
+            steps = {"row": value(form.m.a)}
+            if not self.form.has_bytes:
+                steps["k_step"] = value(form.k.a)
             code.emit(call(self.prepare, a=a, to=to, sums=sums, **steps, **counts))
             code.emit(ir.Assign("ready", requested))
 
@@ -204,13 +226,16 @@ class QuantWriter(ProductKernel):
         row: ir.Value, to: ir.Value,
     ) -> None:  # fmt: skip
         """Emit sums over blocks of k, of `rows` of the prepared rows from `row` on."""
-        a = (row * self.padded + first * self.block) * float32.bytes
+        a = (row * self.padded + first * self.block) * self.element
         sums = (row * self.form.groups + first) * float32.bytes
         scales = variable("panel") * self.form.groups + first
+        counts = self.block, self.padded, self.form.groups
+        if self.form.has_bytes:
+            counts = self.block // FIELDS, self.padded // WORD, self.form.groups
         arguments = (
             ir.Address("scratch", a + self.offsets.a), ir.Address("scratch", sums), weights,
             ir.Address("s", scales * self.tile.width), ir.Address("scratch", to), groups,
-            *map(constant, (self.block, self.padded, self.form.groups)), first,
+            *map(constant, counts), first,
         )  # fmt: skip
         heights = self.tile.wide if wide else self.tile.heights
         cases = tuple((h, (ir.Call(name_of(self.tile, h, wide), arguments),)) for h in heights)
@@ -221,33 +246,60 @@ class QuantWriter(ProductKernel):
         blocks = variable("panel") * self.form.groups + first
         return ir.Address("w", blocks * (self.block * self.tile.width * self.tile.bits // 8))
 
-    def _many(self) -> None:
-        """Compute blocks of tiles that share decoded weights."""
-        code, tiles, made_at = self.code, self.tiles, self.offsets.tiles
-        weights = ir.Address("scratch", constant(self.offsets.weights))
+    @contextmanager
+    def _blocks(self) -> Iterator[tuple[ir.Value, ir.Value, ir.Value]]:
+        """Loop over blocks of tiles: the first tile, the first of the next block, the first row."""
+        code, tiles = self.code, self.tiles
         with code.range(0, tiles, _TILES) as first_tile:
             last_tile = code.let(least(tiles, first_tile + _TILES))
             first_row = code.let(self._first_row(first_tile))
-            count = self._first_row(last_tile) - first_row
+            yield first_tile, last_tile, first_row
 
-            def row_offset(row: ir.Value) -> ir.Value:
-                return row * (self.tile.width * float32.bytes) + made_at
+    @contextmanager
+    def _block_units(self, last_tile: ir.Value, first_row: ir.Value) -> Iterator[None]:
+        """Loop over panels as `_units` does, with the rows of a block prepared."""
+        count = self._first_row(last_tile) - first_row
+        self.code.emit(ir.Assign("ready", constant(-1)))
+        with self._units() as block:
+            self._prepare_rows(block, first_row, rows=count, height=count)
+            yield
 
-            code.emit(ir.Assign("ready", constant(-1)))
-            with self._units() as block:
-                self._prepare_rows(block, first_row, rows=count, height=count)
-                with code.range(0, self.form.groups, self.part) as first:
-                    groups = code.let(least(self.form.groups - first, self.part))
-                    depth = groups * self.block
-                    decoded = (self._weights_at(first), weights, depth)
-                    code.emit(ir.Call(decode_name(self.tile), decoded))
-                    with code.range(first_tile, last_tile) as tile:
-                        row0, rows = self._rows_of(tile)
-                        row = row0 - first_row
-                        self._sums(rows, True, weights, first, groups, row, row_offset(row))
+    def _of_bytes(self) -> None:
+        """Compute blocks of tiles that share prepared rows."""
+        zero, to = constant(0), constant(self.offsets.tiles)
+        every = constant(self.form.groups)
+        with (
+            self._blocks() as (first_tile, last_tile, first_row),
+            self._block_units(last_tile, first_row),
+            self.code.range(first_tile, last_tile) as tile,
+        ):
+            row0, rows = self._rows_of(tile)
+            self._sums(rows, False, self._weights_at(zero), zero, every, row0 - first_row, to)
+            self._epilogue(to)
+
+    def _many(self) -> None:
+        """Compute blocks of tiles that share decoded weights."""
+        code, made_at = self.code, self.offsets.tiles
+        weights = ir.Address("scratch", constant(self.offsets.weights))
+
+        def row_offset(row: ir.Value) -> ir.Value:
+            return row * (self.tile.width * float32.bytes) + made_at
+
+        with (
+            self._blocks() as (first_tile, last_tile, first_row),
+            self._block_units(last_tile, first_row),
+        ):
+            with code.range(0, self.form.groups, self.part) as first:
+                groups = code.let(least(self.form.groups - first, self.part))
+                decoded = (self._weights_at(first), weights, groups * self.block)
+                code.emit(ir.Call(decode_name(self.tile), decoded))
                 with code.range(first_tile, last_tile) as tile:
-                    row0, _ = self._rows_of(tile)
-                    self._epilogue(row_offset(row0 - first_row))
+                    row0, rows = self._rows_of(tile)
+                    row = row0 - first_row
+                    self._sums(rows, True, weights, first, groups, row, row_offset(row))
+            with code.range(first_tile, last_tile) as tile:
+                row0, _ = self._rows_of(tile)
+                self._epilogue(row_offset(row0 - first_row))
 
     def _few(self) -> None:
         """Compute all tiles of a few rows, panel by panel."""

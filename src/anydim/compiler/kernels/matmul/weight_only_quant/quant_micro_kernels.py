@@ -35,7 +35,8 @@ HIGHEST = FIELDS - 2  # the last field that needs no shift: the next one has the
 class QuantTile:
     """Weights of `bits`, panels of `vectors`; k in steps of `step`; heights of row tiles.
 
-    `wide` are the heights of tiles that read decoded weights.
+    `wide` are the heights of tiles that read decoded weights. Rows have floats, or bytes
+    (`has_bytes`, `byte_rows.py`).
     """
 
     bits: int
@@ -44,6 +45,7 @@ class QuantTile:
     step: int
     heights: tuple[int, ...]
     wide: tuple[int, ...]
+    has_bytes: bool = False
 
     @property
     def width(self) -> int:
@@ -52,7 +54,8 @@ class QuantTile:
 
     @property
     def prefix(self) -> str:
-        return f"narrow{self.bits}_{self.vectors}x{self.lanes}_{self.step}"
+        kind = "bytes" if self.has_bytes else ""
+        return f"narrow{self.bits}{kind}_{self.vectors}x{self.lanes}_{self.step}"
 
 
 def name_of(tile: QuantTile, height: int, wide: bool = False) -> str:
@@ -73,7 +76,9 @@ def narrow_libraries(tile: QuantTile) -> tuple[ir.Library, ...]:
     return (
         *(
             function_library(
-                name_of(tile, height, wide), _parameters(wide), partial(_rows, tile, height, wide)
+                name_of(tile, height, wide),
+                row_parameters(wide),
+                partial(_rows, tile, height, wide),
             )
             for height, wide in rows
         ),
@@ -81,7 +86,7 @@ def narrow_libraries(tile: QuantTile) -> tuple[ir.Library, ...]:
     )
 
 
-def _parameters(wide: bool) -> tuple[ir.Pointer | ir.Scalar, ...]:
+def row_parameters(wide: bool) -> tuple[ir.Pointer | ir.Scalar, ...]:
     floats = {name: ir.Pointer(name, float32) for name in ("a", "sums", "w", "s", "c")}
     pointers = floats if wide else {**floats, "w": ir.Pointer("w", int8)}
     return (*pointers.values(), *(ir.Scalar(name) for name in SCALARS))

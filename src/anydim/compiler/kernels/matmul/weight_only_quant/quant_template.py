@@ -21,6 +21,7 @@ from anydim.compiler.kernels.template import Task, form_template
 from anydim.runtime.panels import NarrowPanels, Packing, Panels
 
 _VECTORS = 4  # vectors per panel, so that the sums of one row are independent
+_BYTE_STEP = 32  # steps of k at a time by rows of bytes: a block of most files
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ def _lanes(machine: Machine) -> int:
 
 def _propose(form: QuantForm, task: Task) -> QuantProduct:
     vectors = _VECTORS if task.machine.registers >= 16 else 1
+    if form.has_bytes:  # sums of a block and of all blocks are in registers
+        vectors = 3 if task.machine.registers >= 32 else min(vectors, 2)
     return QuantProduct(vectors, _lanes(task.machine))
 
 
@@ -52,8 +55,14 @@ def _tile(form: QuantForm, schedule: QuantProduct, machine: Machine) -> QuantTil
     whole = form.groups == 1 or form.block % 4 == 0
     step = FIELDS if form.bits == 4 else 4 if whole else 1
     large = machine.registers >= 32
-    heights, wide = ((1, 2, 4, 6), (4, 5, 6)) if large else ((1, 2), (1, 2))
-    return QuantTile(form.bits, schedule.vectors, schedule.lanes, step, heights, wide)
+    heights: tuple[int, ...] = (1, 2, 4, 6) if large else (1, 2)
+    wide: tuple[int, ...] = (4, 5, 6) if large else (1, 2)
+    if form.has_bytes:
+        heights, wide = (1, 2, 3, 4) if large else (1, 2), ()
+        step = _BYTE_STEP if form.block % _BYTE_STEP == 0 and form.groups > 1 else FIELDS
+    return QuantTile(
+        form.bits, schedule.vectors, schedule.lanes, step, heights, wide, form.has_bytes
+    )
 
 
 def _lower(form: QuantForm, schedule: QuantProduct, task: Task) -> Launch:
