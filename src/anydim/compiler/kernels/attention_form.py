@@ -34,7 +34,8 @@ class AttentionForm:
 
     `nan_is_zero`: shares that are NaN, as in a row without a score above -inf, count as 0.
     `masked_is_zero`: the shares of such a row count as 0; other shares that are NaN stay NaN.
-    `widens`: some of queries, keys and values have 16 bits.
+    `widens`: some of queries, keys and values have 16 bits. `rounds`: the factors of both products
+    are rounded to bfloat16.
     """
 
     batch: tuple[Axis, ...]
@@ -51,6 +52,7 @@ class AttentionForm:
     nan_is_zero: bool = False
     masked_is_zero: bool = False
     widens: bool = False
+    rounds: bool = False
 
     @cached_property
     def bound(self) -> Expr | None:
@@ -195,11 +197,12 @@ class _Matcher:
         )
 
     def _is_factor(self, expr: Expr) -> bool:
-        """Whether an expression is a read of float32, or a 16-bit read converted to float32."""
+        """Whether an expression is a read of float32, maybe rounded, or a wider 16-bit read."""
         read = _plain(expr)
         if not isinstance(read, Read) or read.default is not None:
             return False
-        return self.types[read.tensor].dtype in ((float32,) if read is expr else _NARROW)
+        wide = read is expr or _is_rounded(expr)
+        return self.types[read.tensor].dtype in ((float32,) if wide else _NARROW)
 
     def _factor(self, read: Read) -> Factor | None:
         form = address(read, self.types[read.tensor].shape)
@@ -228,6 +231,7 @@ class _Matcher:
         if left.tensor not in self.inputs or right.tensor not in self.inputs:
             return None
         factors = of_queries, of_keys, of_values
+        rounds = {_is_rounded(factor) for each in (scores, last) for factor in _factors(each.body)}
         query = _query_axis(scores.axes, key, of_queries, factors[1:])
         form = AttentionForm(
             batch=tuple(axis for axis in scores.axes if axis not in (query, key)),
@@ -236,8 +240,9 @@ class _Matcher:
             output=Factor(last.target, own_address(last)),
             raw=scores.target, score=score,
             widens=any(self.types[each.tensor].dtype != float32 for each in factors),
+            rounds=True in rounds,
         )  # fmt: skip
-        return form if _has_fast_addresses(form) else None
+        return form if len(rounds) == 1 and _has_fast_addresses(form) else None
 
 
 def _upper_bound(score: Expr, raw: str) -> Expr | None:
@@ -261,17 +266,28 @@ def _upper_bound(score: Expr, raw: str) -> Expr | None:
     return None
 
 
-def _both_orders(body: Expr) -> tuple[tuple[Read, Read], ...]:
+def _factors(body: Expr) -> tuple[Expr, ...]:
     assert isinstance(body, Apply)
-    left, right = map(_plain, body.arguments)
+    return body.arguments
+
+
+def _both_orders(body: Expr) -> tuple[tuple[Read, Read], ...]:
+    left, right = map(_plain, _factors(body))
     assert isinstance(left, Read) and isinstance(right, Read)
     return (left, right), (right, left)
 
 
 def _plain(factor: Expr) -> Expr:
-    """Return a factor without its conversion to float32."""
-    wide = isinstance(factor, Cast) and factor.dtype == float32
-    return factor.argument if isinstance(factor, Cast) and wide else factor
+    """Return a factor without its conversion to float32, and without its rounding before."""
+    for dtype in (float32, bfloat16):
+        if isinstance(factor, Cast) and factor.dtype == dtype:
+            factor = factor.argument
+    return factor
+
+
+def _is_rounded(factor: Expr) -> bool:
+    """Whether a factor is rounded to bfloat16 before its conversion to float32."""
+    return isinstance(factor, Cast) and isinstance(factor.argument, Cast)
 
 
 def _without_nan(share: Expr) -> tuple[Expr, bool]:

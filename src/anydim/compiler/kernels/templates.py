@@ -23,6 +23,7 @@ from anydim.compiler.kernels.window_reduction import window_template as window_r
 TEMPLATES: tuple[Template, ...] = (
     loop_nest.TEMPLATE,
     attention.TEMPLATE,
+    attention.BFLOAT16,
     winograd.planes_template(convolution.TEMPLATE),
     winograd.images_template(contraction.TEMPLATE),
     convolution.TEMPLATE,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
 
-from anydim.base.dtypes import float32, int32
+from anydim.base.dtypes import bfloat16, float32, int32
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import FUSED, Graph, Node
@@ -115,7 +115,8 @@ def live(lines: list[Line], outputs: Iterable[str]) -> list[Line]:
 def is_product(statement: Statement) -> bool:
     """Whether the statement is a contraction: a sum of products of two plain reads.
 
-    Reads converted to float32 count, too: templates that widen accept them.
+    Reads converted to float32 count, too, also those rounded to bfloat16 before: templates that
+    widen or round accept them.
     """
     body = statement.body
     return (
@@ -129,7 +130,7 @@ def is_product(statement: Statement) -> bool:
 
 
 def read_of(factor: Expr) -> Read:
-    """The read of a factor of a plain product, without its conversion to float32."""
+    """The read of a factor of a plain product, without its conversions."""
     read = _without_widening(factor)
     assert isinstance(read, Read)
     return read
@@ -154,5 +155,7 @@ def _is_integer_read(factor: Expr) -> bool:
 
 
 def _without_widening(factor: Expr) -> Expr:
-    wide = isinstance(factor, Cast) and factor.dtype == float32
-    return factor.argument if isinstance(factor, Cast) and wide else factor
+    for dtype in (float32, bfloat16):
+        if isinstance(factor, Cast) and factor.dtype == dtype:
+            factor = factor.argument
+    return factor

@@ -32,14 +32,14 @@ class Fuse:
     def run(self, graph: Graph) -> Graph:
         lines = live(unpack(graph), graph.outputs)  # templates expect groups with results
         clusters = Clusters(lines, graph, self.machine, self.templates)
-        for members in _attention_candidates(lines, clusters):
+        for members in attention_candidates(lines, clusters):
             clusters.merge(members)
         for number in range(len(lines)):
             clusters.add(number)
         return with_nodes(graph, tuple(clusters.nodes()), graph.types)
 
 
-def _attention_candidates(lines: Sequence[Line], clusters: Clusters) -> list[list[int]]:
+def attention_candidates(lines: Sequence[Line], clusters: Clusters) -> list[list[int]]:
     """Ranges of statements from one contraction to the next that one template matches.
 
     The values between must have no other readers: then the score matrix is never stored.

@@ -3,8 +3,9 @@
     y(m,n) +=! a(m,k) * w(k,n)                                      becomes
     y(m,n) +=! float(bfloat16(a(m,k))) * float(w'(k,n))
 
-with constant weights w' of 16 bits. Products of two values of the call stay float32: attention
-multiplies them. So do 3 x 3 convolutions in a quarter of their products (Winograd's algorithm).
+with constant weights w' of 16 bits. Both products of attention are rounded, where queries and
+keys have one length; other products of two values of the call stay float32. So do 3 x 3
+convolutions in a quarter of their products (Winograd's algorithm).
 
 After: every product and convolution with constant weights uses the bfloat16 kernel of this machine
 if there is one, and it is not slower than the float32 kernel by the rules of sizes below.
@@ -12,7 +13,7 @@ if there is one, and it is not slower than the float32 kernel by the rules of si
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from anydim.base.dtypes import bfloat16, float32
@@ -23,6 +24,7 @@ from anydim.compiler.graph.nodes import Constant, Graph
 from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.template import Template, first_match
+from anydim.compiler.passes.clusters import Clusters
 from anydim.compiler.passes.flow import (
     Line,
     group_of,
@@ -33,6 +35,7 @@ from anydim.compiler.passes.flow import (
     unique_name,
     unpack,
 )
+from anydim.compiler.passes.fuse import attention_candidates
 from anydim.compiler.passes.options import BFLOAT16
 from anydim.lang.tree import Apply, Cast, Expr, Read, Statement, TensorType
 from anydim.lang.tree.affine import address, affine
@@ -66,15 +69,17 @@ class RoundFactors:
             return graph
         work = Rounding(graph, self.machine, self.templates)
         lines = [
-            work.round_product(line)
-            if self.nodes.get(line.source, self.precision) == BFLOAT16 else line
-            for line in unpack(graph)
-        ]  # fmt: skip
-        products = [line for line in lines if is_product(line.statement) or line in work.made]
+            work.round_product(line) if self._is_rounded(line) else line for line in unpack(graph)
+        ]
+        lines = work.round_attention(lines, self._is_rounded)
+        products = [line for line in lines if is_product(line.statement)]
         if products:
             self.notes.append(_note(len(work.made), len(products), self.machine))
         graph = graph.replace(constants=work.constants)
         return pack(graph, live(lines, graph.outputs), work.types)
+
+    def _is_rounded(self, line: Line) -> bool:
+        return self.nodes.get(line.source, self.precision) == BFLOAT16
 
 
 def _note(rounded: int, products: int, machine: Machine) -> str:
@@ -110,8 +115,7 @@ class Rounding:
             return line
         if _has_groups(found, statement) or self._is_gathered(found, statement):
             return line
-        factors = tuple(self._factor(read) for read in found)
-        new = Line(statement.with_body(Apply("mul", factors)), line.source)
+        new = self._round(line)
         match = self._template_of(new)
         if match is None or not match.rounds:
             return line
@@ -120,6 +124,31 @@ class Rounding:
             return line
         self.made.append(new)
         return new
+
+    def round_attention(self, lines: Sequence[Line], wanted: Callable[[Line], bool]) -> list[Line]:
+        """The lines, with rounded factors of both products of attention if a kernel takes them."""
+        found, rounded = attention_candidates(lines, self._clusters(lines)), list(lines)
+        for n in (n for members in found for n in members):
+            if is_product(lines[n].statement) and wanted(lines[n]):
+                rounded[n] = self._round(lines[n])
+        clusters, made = self._clusters(rounded), list(lines)
+        for members in found:
+            match = clusters.template(members)
+            if match is not None and match.rounds:
+                for n in members:
+                    made[n] = rounded[n]
+        self.made += [line for line in made if line not in lines]
+        return made
+
+    def _clusters(self, lines: Sequence[Line]) -> Clusters:
+        graph = self.graph.replace(types=self.types, constants=self.constants)
+        return Clusters(lines, graph, self.machine, self.templates)
+
+    def _round(self, line: Line) -> Line:
+        """The product with rounded factors."""
+        assert isinstance(line.statement.body, Apply)
+        factors = tuple(self._factor(read_of(each)) for each in line.statement.body.arguments)
+        return Line(line.statement.with_body(Apply("mul", factors)), line.source)
 
     def _template_of(self, line: Line) -> Template | None:
         """The template that takes the line alone."""

@@ -18,7 +18,13 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.attention.attention_plan import LINE, LOOP, SEEN, TURNED, Plan
 from anydim.compiler.kernels.attention.attention_rows import largest_scores, powers, result_rows
 from anydim.compiler.kernels.attention.key_masks import scan_mask, unmasked_keys
-from anydim.compiler.kernels.attention.key_panels import copy_keys, copy_values, multiply, pack_keys
+from anydim.compiler.kernels.attention.key_panels import (
+    copy_keys,
+    copy_values,
+    multiply,
+    pack_keys,
+    pack_queries,
+)
 from anydim.compiler.kernels.codegen.arithmetic import (
     first_lanes,
     quotient_up,
@@ -173,12 +179,13 @@ class _Body:
             pack, axis = (pack_keys, form.key) if in_rows else (copy_keys, form.depth)
             stride = self.size(form.keys.address.stride(axis.name))
             source = self._source(form.keys, form.depth.name)
-            code.take(pack(source.buffer, source.offset, stride, count, plan.depth, plan.lanes))
+            own = source.buffer, source.offset, stride, count
+            code.take(pack(*own, plan.depth, plan.lanes, plan.pairs))
             if plan.copies:
                 stride = self.size(form.values.address.stride(form.key.name))
                 source = self._source(form.values, form.width.name)
-                own = source.buffer, source.offset, stride, count, plan.width, plan.lanes
-                code.take(copy_values(*own))
+                own = source.buffer, source.offset, stride, count
+                code.take(copy_values(*own, plan.width, plan.lanes, plan.pairs))
             self.packs.set(0)
 
     def _source(self, factor: Factor, column: str) -> ir.Address:
@@ -221,8 +228,11 @@ class _Body:
             stride = code.let(select(TURNED, heads, stride))
         offset = code.let(base + LOOP.first * stride)
         own = ir.Address(self.context.buffers[queries.tensor], offset)
-        packed, panel = ir.Address("packed_keys", constant(0)), plan.depth * plan.lanes
-        scalars = plan.depth, stride, plan.lanes, panel, plan.stride, quotient_up(keys, plan.lanes)
+        if plan.pairs:
+            code.take(pack_queries(own.buffer, offset, stride, plan.depth, plan.lanes))
+            own, stride = ir.Address("packed_queries", constant(0)), constant(plan.words)
+        packed, panel = ir.Address("packed_keys", constant(0)), plan.words * plan.lanes
+        scalars = plan.words, stride, plan.lanes, panel, plan.stride, quotient_up(keys, plan.lanes)
         self._multiply(own, packed, "scores", *scalars)
         code.take(largest_scores(plan, self.here))
 
@@ -233,7 +243,8 @@ class _Body:
             source = self._source(values, self.form.width.name)
             stride = self.size(values.address.stride(self.form.key.name))
         scores, vectors = ir.Address("scores", constant(0)), plan.padded // plan.lanes
-        scalars = LOOP.mixed_keys, plan.stride, stride, plan.lanes, plan.padded, vectors
+        count = quotient_up(LOOP.mixed_keys, 2) if plan.pairs else LOOP.mixed_keys
+        scalars = count, plan.stride, stride, plan.lanes, plan.padded, vectors
         self._multiply(scores, source, "mixed", *scalars)
 
     def _multiply(self, a: ir.Value, b: ir.Value, c: str, *scalars: Like) -> None:

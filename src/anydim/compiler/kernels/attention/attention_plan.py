@@ -76,6 +76,16 @@ class Plan:
     copies: bool
 
     @property
+    def pairs(self) -> bool:
+        """Whether factors are words of two bfloat16; scores and sums are float32."""
+        return self.form.rounds
+
+    @property
+    def words(self) -> int:
+        """Elements of a packed query or key."""
+        return self.depth // 2 if self.pairs else self.depth
+
+    @property
     def depth(self) -> int:
         """Columns of queries and keys."""
         return int(self.form.depth.extent.constant or 0)
@@ -156,10 +166,13 @@ class Plan:
         ]
         if self.blocks:
             entries += [("news", self.rows), ("keeps", self.rows), ("sums", rows * self.padded)]
-        entries.append(("packed_keys", keys * self.depth))
+        entries.append(("packed_keys", keys * self.words))
         if self.copies:
             # Values are read in place where their rows are whole vectors: a copy gains nothing.
-            entries.append(("packed_values", keys * self.padded))
+            rows_of_values = ceil_div(keys, 2) if self.pairs else keys
+            entries.append(("packed_values", rows_of_values * self.padded))
+        if self.pairs:
+            entries.append(("packed_queries", self.rows * self.words))
         parts: list[ScratchPart] = []
         for name, elements in entries:
             parts.append(ScratchPart(name, as_size(elements), _end(parts)))

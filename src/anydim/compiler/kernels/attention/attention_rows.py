@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
-from anydim.base.dtypes import float32, int32
+from anydim.base.dtypes import bfloat16, float32, int32
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.attention.attention_plan import LOOP, Plan
 from anydim.compiler.kernels.codegen.arithmetic import first_lanes
@@ -132,7 +132,10 @@ def exp_nonpositive(code: Writer, x: ir.Value) -> ir.Value:
 
 
 def powers(plan: Plan) -> tuple[ir.Step, ...]:
-    """Replace the scores of the tile's rows by e^(score - top), and store the sums to "totals"."""
+    """Replace the scores of the tile's rows by e^(score - top), and store the sums to "totals".
+
+    Powers in 16 bits take the first half of a row; their sum is that of float32 powers.
+    """
     code = Writer("power_")
     with code.range(0, LOOP.tile) as number:
         index = code.let(LOOP.at + number)
@@ -144,7 +147,11 @@ def powers(plan: Plan) -> tuple[ir.Step, ...]:
         total = code.variable(constant(0, float32, plan.lanes))
         with code.range(0, LOOP.mixed_keys, plan.lanes) as column:
             power = exp_nonpositive(code, line.load(column, plan.lanes) - top)
-            line.store(column, power)
+            if plan.pairs:
+                pairs = Buffer(code, "scores", bfloat16).part(number * (2 * plan.stride))
+                pairs.store(column, power.as_(bfloat16))
+            else:
+                line.store(column, power)
             total += power
         whole = code.let(total().reduce_lanes("add"))
         if plan.blocks:

@@ -12,6 +12,8 @@ permits for a tile of queries may be skipped, whatever their values (`key_masks.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from anydim.base.dtypes import float32, uint8
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
@@ -25,9 +27,15 @@ from anydim.compiler.kernels.knobs import FLAG, VERSIONS, Knob, is_whole
 from anydim.compiler.kernels.launch import Launch, Machine, moved_bytes
 from anydim.compiler.kernels.naming import named_kernel
 from anydim.compiler.kernels.operands import Operands
-from anydim.compiler.kernels.schedule import any_version
+from anydim.compiler.kernels.schedule import ANY, any_version
 from anydim.compiler.kernels.template import Task, form_template
-from anydim.compiler.kernels.versions import Listed, checked_version, taken_where
+from anydim.compiler.kernels.versions import (
+    Listed,
+    Version,
+    checked_version,
+    taken_where,
+    versioned_launch,
+)
 from anydim.lang.tree import Read
 from anydim.sizes import (
     ALWAYS,
@@ -46,6 +54,7 @@ from anydim.sizes import (
 
 ONE_BLOCK, BLOCKS = "one_block", "blocks"  # names of versions
 MAX_KEYS = 512  # maximum keys in one block
+MIN_PAIRED = 24  # keys: 1 to 16 take 1.17 to 1.2 of float32's time in bfloat16, 32 take 0.9
 
 
 @dataclass(frozen=True)
@@ -64,15 +73,35 @@ class Attention:
     version: str = any_version()
 
 
+@dataclass(frozen=True)
+class Bfloat16Attention(Attention):
+    """Attention of queries, keys, values and shares rounded to bfloat16; values are packed."""
+
+
 def _propose(form: AttentionForm, task: Task) -> Attention | None:
     machine, lanes = task.machine, task.machine.lanes(float32)
-    if form.widens or lanes % 4 or lanes & (lanes - 1):
+    if form.widens or form.rounds or lanes % 4 or lanes & (lanes - 1):
         return None
     rows = tile_rows(machine.registers)
     fitting = machine.l1_bytes * 3 // 4 // (rows * float32.bytes)
     key_block = max(lanes, min(MAX_KEYS, fitting // lanes * lanes))
     tiles = 2 if _fit(form, key_block, task.box) else 16
     return Attention(tiles * rows, key_block, lanes, rows)
+
+
+def _propose_pairs(form: AttentionForm, task: Task) -> Bfloat16Attention | None:
+    """Propose for queries and keys of one length.
+
+    A query of few, as in a decoder's step, would not pay for packed values, and has the same bits
+    there as among many.
+    """
+    whole = form.query.extent == form.key.extent and (form.depth.extent.constant or 1) % 2 == 0
+    if not (form.rounds and task.machine.pairs and whole):
+        return None
+    plain = _propose(replace(form, rounds=False), task)
+    if plain is None:
+        return None
+    return Bfloat16Attention(plain.query_block, plain.key_block, plain.lanes, plain.rows)
 
 
 def _fit(form: AttentionForm, key_block: int, box: Box) -> bool:
@@ -86,19 +115,24 @@ def _lower(form: AttentionForm, schedule: Attention, task: Task) -> Launch:
     fit, heads = versions[0][0] == ONE_BLOCK, heads_of(form)
     plan = Plan(
         form=form,
-        library=tile_library(schedule.lanes, schedule.rows),
+        library=tile_library(schedule.lanes, schedule.rows, form.rounds),
         rows=schedule.rows,
         tiles=max(1, schedule.query_block // (schedule.rows * heads)),
         lanes=schedule.lanes,
         key_block=schedule.key_block,
         l2_bytes=machine.l2_bytes,
         blocks=not fit,
-        copies=schedule.copies or (form.width.extent.constant or 0) % schedule.lanes != 0,
+        copies=(
+            schedule.copies
+            or form.rounds
+            or (form.width.extent.constant or 0) % schedule.lanes != 0
+        ),
     )
     factors = (form.queries.tensor, form.keys.tensor, form.values.tensor)
     kernel_operands = Operands.of(group, (form.score, *(Read(name, ()) for name in factors)))
     sizes = SizeParameters()
     variant = "all keys in one block" if fit else "online softmax over blocks of keys"
+    variant += "; factors rounded to bfloat16" * form.rounds
     return kernel_operands.launch(
         "attention", sizes, (), schedule, f"two products joined by softmax; {variant}",
         kernel=_kernel(plan, kernel_operands, sizes, machine),
@@ -116,6 +150,24 @@ def _versions(form: AttentionForm, schedule: Attention, box: Box) -> Listed:
     return checked_version(
         schedule.version, ((ONE_BLOCK, ALWAYS if one == ALWAYS else NEVER), (BLOCKS, ALWAYS))
     )[:1]
+
+
+def _lower_pairs(form: AttentionForm, schedule: Bfloat16Attention, task: Task) -> Launch:
+    """Lower to the kernel of bfloat16, and to that of float32 for few keys."""
+    plain = _propose(replace(form, rounds=False), task)
+    return versioned_launch(
+        (
+            Version(
+                "float32", at_most(form.key.extent, MIN_PAIRED - 1), plain,
+                lambda own: _lower(replace(form, rounds=False), own, task),
+            ),
+            Version(
+                "pairs", ALWAYS, replace(schedule, version=ANY),
+                lambda own: _lower(form, own, task),
+            ),
+        ),
+        schedule,
+    )  # fmt: skip
 
 
 def _grain(form: AttentionForm, schedule: Attention, machine: Machine) -> Size:
@@ -139,7 +191,8 @@ def _kernel(
         *(ir.Scalar(name) for name in (*sizes.names, ir.START.name, ir.STOP.name)),
     )
     parts = tuple(ir.Pointer(name, float32) for name, _ in offsets)
-    units = ir.Function("units", (*shared, *parts), steps)
+    kind = "_pairs" if plan.pairs else ""  # both may be versions in one kernel
+    units = ir.Function(f"units{kind}", (*shared, *parts), steps)
     arguments: tuple[ir.Value | ir.Address, ...] = (
         *(ir.Address(operand.name, constant(0)) for operand in operands),
         *map(variable, sizes.names),
@@ -147,8 +200,8 @@ def _kernel(
         ir.STOP,
         *(ir.Address("scratch", at) for _, at in offsets),
     )
-    call = ir.Call("units", arguments)
-    main = ir.Function("main", (*shared, ir.Pointer("scratch", uint8)), (call,))
+    call = ir.Call(units.name, arguments)
+    main = ir.Function(f"main{kind}", (*shared, ir.Pointer("scratch", uint8)), (call,))
     return named_kernel("attention", operands, sizes.names, (units, main), (plan.library,))
 
 
@@ -157,18 +210,22 @@ def _flops(form: AttentionForm) -> Size:
     return rows * form.key.extent * (form.depth.extent + form.width.extent) * 2
 
 
+_KNOBS = {
+    "query_block": Knob(
+        lambda value, at: is_whole(value, at.rows, 1 << 20) and value % at.rows == 0,
+        "a multiple of the rows of a tile", everywhere=(24, 48, 96, 192, 384),
+    ),
+    "key_block": Knob(
+        lambda value, at: is_whole(value, at.lanes, 4096) and value % at.lanes == 0,
+        "a multiple of the lanes up to 4096",
+    ),
+    "version": VERSIONS,
+}  # fmt: skip
 TEMPLATE = form_template(
     "attention", Attention, lambda task: attention_form(task.group), _propose, _lower,
-    knobs={
-        "query_block": Knob(
-            lambda value, at: is_whole(value, at.rows, 1 << 20) and value % at.rows == 0,
-            "a multiple of the rows of a tile", everywhere=(24, 48, 96, 192, 384),
-        ),
-        "key_block": Knob(
-            lambda value, at: is_whole(value, at.lanes, 4096) and value % at.lanes == 0,
-            "a multiple of the lanes up to 4096",
-        ),
-        "copies": FLAG.with_tries(everywhere=(False, True)),
-        "version": VERSIONS,
-    },
+    knobs={**_KNOBS, "copies": FLAG.with_tries(everywhere=(False, True))},
+)  # fmt: skip
+BFLOAT16 = form_template(
+    "attention_bfloat16", Bfloat16Attention, lambda task: attention_form(task.group),
+    _propose_pairs, _lower_pairs, rounds=True, least_lanes=64, knobs=_KNOBS,
 )  # fmt: skip

@@ -7,7 +7,7 @@ panel with fewer keys repeats the last one: the excess lanes are masked later.
     c[i, p*lanes + l] = sum over k < count of a[i*a_row + k] * b[p*b_panel + k*b_row + l]
 
 for i < rows, p < vectors. Each function has its own number of rows; two or four panels run at a
-time.
+time. With `pairs`, an element is a word of two bfloat16 along k, and queries are packed as well.
 The same functions compute scores (b: keys, transposed to panels) and mix values (b: unpacked
 values, a panel every `lanes` columns). Compiled once per machine.
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 
-from anydim.base.dtypes import float32
+from anydim.base.dtypes import bfloat16, float32, int32, uint16
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.attention.attention_plan import LOOP
 from anydim.compiler.kernels.codegen.arithmetic import first_lanes
@@ -26,7 +26,7 @@ from anydim.compiler.kernels.codegen.register_transpose import (
     transposed_block,
 )
 from anydim.compiler.kernels.codegen.writer import Buffer, Writer
-from anydim.compiler.kernels.ir import Like, constant, fma, least
+from anydim.compiler.kernels.ir import Like, constant, dot_pairs, fma, least
 
 GROUP = 4  # elements of a row per load, and lanes per transpose
 AHEAD = 2  # panels: the keys of a decoder's step are far, and 16 rows alternately are no stream
@@ -35,14 +35,16 @@ SCALARS = ("count", "a_row", "b_row", "b_panel", "c_row", "vectors")
 
 
 def pack_keys(
-    keys: str, start: ir.Value, stride: ir.Value, count: ir.Value, depth: int, lanes: int
-) -> tuple[ir.Step, ...]:
+    keys: str, start: ir.Value, stride: ir.Value, count: ir.Value, depth: int, lanes: int,
+    pairs: bool,
+) -> tuple[ir.Step, ...]:  # fmt: skip
     """Return steps that fill "packed_keys" from rows of `depth` elements, `stride` apart."""
     code = Writer("keys_")
     source, held = Buffer(code, keys, float32), count
     with code.range(0, LOOP.panels) as panel:
         first = code.let(panel * lanes)
-        target = Buffer(code, "packed_keys", float32).part(code.let(first * depth))
+        size = depth // 2 if pairs else depth
+        target = Buffer(code, "packed_keys", float32).part(code.let(first * size))
         whole = code.let(first + lanes <= held)
         for last in (None, held - 1):
             with code.when(whole) if last is None else code.otherwise():
@@ -50,7 +52,8 @@ def pack_keys(
                 own = numbers if last is None else (least(n, last) for n in numbers)
                 rows = [source.part(code.let(n * stride + start)) for n in own]
                 ahead = code.let((first + AHEAD * lanes) * stride + start)
-                _panel(code, rows, target, depth, partial(_prefetch, code, keys, ahead, stride))
+                prefetch = partial(_prefetch, code, keys, ahead, stride)
+                _panel(code, rows, target, depth, pairs, prefetch)
     return code.written
 
 
@@ -64,7 +67,7 @@ def _prefetch(
 
 
 def _panel(
-    code: Writer, rows: list[Buffer], target: Buffer, depth: int,
+    code: Writer, rows: list[Buffer], target: Buffer, depth: int, pairs: bool,
     prefetch: Callable[[ir.Value, int], None],
 ) -> None:  # fmt: skip
     """Pack a panel of rows: four elements of each at a time, then the remainder."""
@@ -72,52 +75,91 @@ def _panel(
     if whole:
         with code.range(0, whole, GROUP) as column:
             prefetch(column, len(rows))
-            _columns(code, rows, column, GROUP, target)
+            _columns(code, rows, column, GROUP, target, pairs)
     if whole < depth:
-        _columns(code, rows, constant(whole), depth - whole, target)
+        _columns(code, rows, constant(whole), depth - whole, target, pairs)
 
 
 def _columns(
-    code: Writer, rows: list[Buffer], column: ir.Value, count: int, target: Buffer
+    code: Writer, rows: list[Buffer], column: ir.Value, count: int, target: Buffer, pairs: bool
 ) -> None:
-    """Store `count` <= 4 elements of every row as `count` vectors of the panel."""
+    """Store `count` <= 4 elements of every row as `count` vectors of the panel, or of pairs."""
     mask = None if count == GROUP else first_lanes(constant(count), GROUP)
     loads = [row.load(column, GROUP, mask) for row in rows]
     gathered = [concatenated_vectors(loads[i::GROUP]) for i in range(GROUP)]
     vector = ir.Type(float32, len(rows))
-    for d, value in enumerate(transposed_block(vector, gathered, code.let)[:count]):
+    values = transposed_block(vector, gathered, code.let)[:count]
+    if pairs:
+        values, column = list(map(pair_words, values[::2], values[1::2])), column / 2
+    for d, value in enumerate(values):
         target.store((column + d) * len(rows), value)
 
 
 def copy_keys(
-    keys: str, start: ir.Value, stride: ir.Value, count: ir.Value, depth: int, lanes: int
-) -> tuple[ir.Step, ...]:
+    keys: str, start: ir.Value, stride: ir.Value, count: ir.Value, depth: int, lanes: int,
+    pairs: bool,
+) -> tuple[ir.Step, ...]:  # fmt: skip
     """Return steps that fill "packed_keys" from columns of contiguous keys, `stride` apart."""
     code = Writer("keys_")
     source, target = (Buffer(code, name, float32) for name in (keys, "packed_keys"))
     with code.range(0, LOOP.panels) as panel:
         first = code.let(panel * lanes)
         inside = code.let(first_lanes((count - first), lanes))
-        with code.range(0, depth) as row:
-            vector = source.load(start + row * stride + first, lanes, inside)
-            target.store((panel * depth + row) * lanes, vector)
+        each = 2 if pairs else 1
+        with code.range(0, depth // each) as row:
+            at = [start + (row * each + i) * stride + first for i in range(each)]
+            vectors = [source.load(a, lanes, inside) for a in at]
+            vector = pair_words(*vectors) if pairs else vectors[0]
+            target.store((panel * (depth // each) + row) * lanes, vector)
     return code.written
 
 
 def copy_values(
-    values: str, start: ir.Value, stride: ir.Value, count: ir.Value, width: int, lanes: int
-) -> tuple[ir.Step, ...]:
-    """Return steps that fill "packed_values" with rows of `width`, zero-padded to vectors."""
-    code = Writer("values_")
+    values: str, start: ir.Value, stride: ir.Value, count: ir.Value, width: int, lanes: int,
+    pairs: bool,
+) -> tuple[ir.Step, ...]:  # fmt: skip
+    """Return steps that fill "packed_values" with rows of `width`, zero-padded to vectors.
+
+    With `pairs`, words hold elements of two rows; the last row may be paired with zeros.
+    """
+    code, each = Writer("values_"), 2 if pairs else 1
     source, target = (Buffer(code, name, float32) for name in (values, "packed_values"))
-    with code.range(0, count) as row:
+    with code.range(0, count, each) as row:
         own = source.part(code.let(row * stride + start))
-        packed = target.part(code.let(row * (-(-width // lanes) * lanes)))
+        packed = target.part(code.let(row / each * (-(-width // lanes) * lanes)))
+        second = code.let((row + 1 < count).spread(lanes)) if pairs else None
         for column in range(0, width, lanes):
             remaining = width - column
             mask = None if remaining >= lanes else first_lanes(constant(remaining), lanes)
-            packed.store(column, own.load(column, lanes, mask))
+            vector = own.load(column, lanes, mask)
+            if second is not None:
+                both = second if mask is None else second & mask
+                vector = pair_words(vector, own.load(stride + column, lanes, both))
+            packed.store(column, vector)
     return code.written
+
+
+def pack_queries(
+    queries: str, start: ir.Value, stride: ir.Value, depth: int, lanes: int
+) -> tuple[ir.Step, ...]:
+    """Return steps that fill "packed_queries" with the tile's rows as bfloat16."""
+    code = Writer("queries_")
+    source = Buffer(code, queries, float32)
+    target = Buffer(code, "packed_queries", bfloat16)
+    with code.range(0, LOOP.tile) as row:
+        own, packed = (b.part(code.let(row * s + a)) for b, s, a in
+                       ((source, stride, start), (target, depth, 0)))  # fmt: skip
+        for column in range(0, depth, lanes):
+            remaining = depth - column
+            mask = None if remaining >= lanes else first_lanes(constant(remaining), lanes)
+            packed.store(column, own.load(column, lanes, mask).as_(bfloat16), mask)
+    return code.written
+
+
+def pair_words(first: ir.Value, second: ir.Value) -> ir.Value:
+    """Return words of two bfloat16 per lane, the first one in the lower half."""
+    low, high = (v.as_(bfloat16).bits(uint16).as_(int32) for v in (first, second))
+    return (low | high << 16).bits(float32)
 
 
 # ---- products ----------------------------------------------------------------------------------
@@ -129,10 +171,11 @@ def tile_rows(registers: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def tile_library(lanes: int, rows: int) -> ir.Library:
+def tile_library(lanes: int, rows: int, pairs: bool) -> ir.Library:
     """Return a library with one function for each number of rows up to `rows`."""
-    name = f"attention_{lanes}x{rows}"
-    return ir.Library(name, partial(_functions, name, lanes, rows), name, portable=True)
+    name = f"attention{'_pairs' if pairs else ''}_{lanes}x{rows}"
+    functions = partial(_functions, name, lanes, rows, pairs)
+    return ir.Library(name, functions, name, portable=not pairs)
 
 
 def multiply(
@@ -145,8 +188,8 @@ def multiply(
     return ir.Switch(rows, cases)
 
 
-def _functions(library: str, lanes: int, rows: int) -> tuple[ir.Function, ...]:
-    return tuple(_tiles(f"{library}_{m}", m, rows, lanes) for m in range(1, rows + 1))
+def _functions(library: str, lanes: int, rows: int, pairs: bool) -> tuple[ir.Function, ...]:
+    return tuple(_tiles(f"{library}_{m}", m, rows, lanes, pairs) for m in range(1, rows + 1))
 
 
 def _widths(rows: int, max_rows: int) -> tuple[int, ...]:
@@ -157,11 +200,12 @@ def _widths(rows: int, max_rows: int) -> tuple[int, ...]:
     return (4, 2, 1) if 2 * rows <= max_rows else (2, 1)
 
 
-def _tiles(name: str, rows: int, max_rows: int, lanes: int) -> ir.Function:
+def _tiles(name: str, rows: int, max_rows: int, lanes: int, pairs: bool) -> ir.Function:
     code = Writer()
     a, b, c = (Buffer(code, pointer, float32) for pointer in POINTERS)
     count, a_row, b_row, b_panel, c_row, vectors = (ir.Var(ir.INDEX, scalar) for scalar in SCALARS)
     starts = [code.let(a_row * i) for i in range(rows)]
+    add = dot_pairs if pairs else fma
 
     def tile(panel: ir.Value, width: int) -> None:
         """Compute the sums of `rows` x `width` vectors, and store them to c.
@@ -176,7 +220,7 @@ def _tiles(name: str, rows: int, max_rows: int, lanes: int) -> ir.Function:
             for start, totals in zip(starts, sums):
                 left = code.let(a[start + k].spread(lanes))
                 for total, vector in zip(totals, right):
-                    total.set(fma(left, vector, total()))
+                    total.set(add(left, vector, total()))
             for offset in offsets:
                 offset += b_row
         for i, totals in enumerate(sums):

@@ -92,6 +92,12 @@ def fma(left: V, right: V | Number, more: V | Number) -> V:
     return made
 
 
+def dot_pairs(left: V, right: V, more: V) -> V:
+    """more + the products of the two bfloat16 in the bits of left and right, upper ones first."""
+    made: V = apply("dot_bfloat16", left, right, more)
+    return made
+
+
 def least(left: V | Number, right: V | Number) -> V:
     """The minimum; at least one argument is not a plain number."""
     kind: Any = left if isinstance(left, Operators) else right

@@ -16,7 +16,7 @@ from anydim.base.dtypes import float32
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import quotient_up, round_down
 from anydim.compiler.kernels.codegen.writer import Writer
-from anydim.compiler.kernels.ir import constant, variable
+from anydim.compiler.kernels.ir import constant, dot_pairs, variable
 from anydim.compiler.kernels.matmul.accumulators import Accumulators
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import (
     MICRO_SCALARS,
@@ -74,16 +74,12 @@ def _micro(tile: Tile, rows: int, vectors: int, prefix: str, height: int) -> ir.
                 own = [(a_at + at) * height + i if height > 1 else a_row * i + a_at + at
                        for i in range(rows)]  # fmt: skip
                 a = [ir.Load(ir.Type(float32), "a", each) for each in own]
-                sums.add(a, b, _dot)
+                sums.add(a, b, dot_pairs)
     for i, j in sums.indices:
         code.emit(ir.Store("c", constant(i * tile.width + j * lanes), sums[i, j]))
     return micro_function(
         f"{prefix}_{rows}x{vectors}", code.written, *scalars_of(PAIRS), word=PAIRS
     )
-
-
-def _dot(a: ir.Value, b: ir.Value, total: ir.Value) -> ir.Value:
-    return ir.Op(total.type, "dot_bfloat16", (a, b, total))
 
 
 def narrow_function(prefix: str) -> ir.Function:
@@ -114,7 +110,7 @@ def _along_rows(tile: Tile, height: int, columns: int, prefix: str) -> ir.Functi
             parts = [code.let(ir.Load(vector, "a", at + j)) for j in range(0, height, lanes)]
             to = code.let((b_at + word) * tile.width)
             b = [ir.Load(ir.Type(float32), "b", to + i) for i in range(columns)]
-            sums.add(b, parts, _dot)
+            sums.add(b, parts, dot_pairs)
     code.emit(ir.Stack("turned", float32, columns * height))
     for i, j in sums.indices:
         code.emit(ir.Store("turned", constant(i * height + j * lanes), sums[i, j]))
