@@ -57,8 +57,8 @@ def export(
     With --target wasm32: modules of WebAssembly, weights, a module of JavaScript with its types,
     and a page. LLVM's linker is needed: pip install 'anydim[zig]'.
 
-    A language model (GGUF, or a folder of Hugging Face) becomes a module that generates text with
-    --target wasm32, and a page that chats.
+    A language model (GGUF, or a folder of Hugging Face) becomes functions that read tokens and give
+    logits; with --target wasm32, a module that generates text, and a page that chats.
 
     \b
     Examples:

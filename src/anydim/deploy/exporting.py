@@ -23,4 +23,4 @@ def export_program(
     else:
         from anydim.deploy.export.export import export
 
-        export(folder, name, made, code)
+        export(folder, name, made, code, language)

@@ -16,6 +16,7 @@ from anydim.compiler.targets.target import Source, Target
 from anydim.deploy.export.binding import Binding, binding_of
 from anydim.deploy.export.exported import Exported
 from anydim.deploy.export.files import texts
+from anydim.deploy.export.language import Language
 from anydim.deploy.export.naming import prefix_functions, program_name
 from anydim.deploy.export.tables import constant_names
 from anydim.deploy.export.weights import weights_of
@@ -26,14 +27,18 @@ from anydim.sizes import LARGEST
 _FIRST_LINE = b"# Builds the example, and lib"  # of the Makefile
 
 
-def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Target) -> None:
+def export(
+    folder: str | os.PathLike[str], name: str, made: Assembled, code: Target,
+    language: Language | None = None,
+) -> None:  # fmt: skip
     """Write a program: texts if the target exports them, as C does, else objects for its processor.
 
-    Deletes the code of an earlier export to the folder. Raises OptionError for a dim that no input
-    determines, a name that is no C identifier, or a folder that cannot be written or holds other
-    files.
+    `language` adds functions over tokens. Deletes the code of an earlier export to the folder.
+    Raises OptionError for a dim that no input determines, a name that is no C identifier, or a
+    folder that cannot be written or holds other files.
     """
-    called = program_name(name, made.program.signature.name)
+    model = made.program.signature.name if language is None else language.name
+    called = program_name(name, model)
     program, generated = prepare(called, made, code.processor)
     sources = code.sources(generated, code.processor)
     if code.export_suffix:
@@ -45,7 +50,7 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
         compiled = code.compile(sources).code
         files = {f"code/{each}.o": data for each, data in compiled.items()}
         program = replace(program, objects=list(files))
-    files |= {file: text.encode() for file, text in texts(program).items()}
+    files |= {file: text.encode() for file, text in texts(program, language).items()}
     files[f"{called}.weights"] = program.weights.head + program.weights.content
     try:
         _write(Path(folder), called, files)
@@ -119,7 +124,8 @@ def _write(folder: Path, called: str, files: dict[str, bytes]) -> None:
             "give a folder that is empty, or one of an earlier export",
         )
     (folder / "code").mkdir(parents=True, exist_ok=True)
-    for made in (f"code/{called}_*.[co]", f"{called}.o", "example.o", f"lib{called}.a"):
+    objects = (f"{called}.o", f"{called}_sequence.[cho]", "example.o", f"lib{called}.a")
+    for made in (f"code/{called}_*.[co]", *objects):
         for old in folder.glob(made):
             old.unlink()
     for name, data in files.items():

@@ -10,6 +10,8 @@ from anydim.compiler.native.blocks import ALLOCATE, ARENA
 from anydim.compiler.native.emit import BIND
 from anydim.compiler.targets.c.compilers import MEANING, machine_flags
 from anydim.deploy.export.exported import Exported
+from anydim.deploy.export.language import Language
+from anydim.deploy.export.language_texts import language_values
 from anydim.deploy.export.literals import comment, string
 from anydim.deploy.export.naming import constants, symbol
 from anydim.deploy.export.tables import tables
@@ -18,22 +20,30 @@ from anydim.runtime.signature import TensorSpec
 _SLOT = re.compile(r"@(\w+)@")
 
 
-def texts(program: Exported) -> dict[str, str]:
+def texts(program: Exported, language: Language | None = None) -> dict[str, str]:
     """Every text of the folder except generated code, by file name."""
     values = {**_names(program), **_header(program), **tables(program), **_making(program)}
+    names = dict(_FILES)
+    if language is not None:
+        names |= _OF_LANGUAGE
+        values |= {**language_values(program, language), "sources": f"{program.name}_sequence.c"}
     kind = "straight" if program.straight else "regions"
     for slot, template in _OF_A_KIND.items():
         values[slot] = _fill_template(f"{kind}/{template}", values)
-    names = {
-        f"{program.name}.h": "program.h.in",
-        f"{program.name}.c": "program.c.in",
-        "example.c": "example.c.in",
-        "Makefile": "Makefile.in",
-        "CMakeLists.txt": "CMakeLists.txt.in",
+    return {
+        name.format(program.name): _fill_template(template, values)
+        for name, template in names.items()
     }
-    return {name: _fill_template(template, values) for name, template in names.items()}
 
 
+_FILES = {
+    "{}.h": "program.h.in", "{}.c": "program.c.in", "example.c": "example.c.in",
+    "Makefile": "Makefile.in", "CMakeLists.txt": "CMakeLists.txt.in",
+}  # fmt: skip
+_OF_LANGUAGE = {
+    "{}_sequence.h": "language/sequence.h.in", "{}_sequence.c": "language/sequence.c.in",
+    "example.c": "language/example.c.in",
+}  # fmt: skip
 _OF_A_KIND = {
     "more": "header.h.in", "memory": "memory.c.in", "runs": "runs.c.in",
     "run_example": "example.c.in",
@@ -102,5 +112,6 @@ def _making(program: Exported) -> dict[str, str]:
         "meaning": " ".join(MEANING),
         "machine": " ".join(machine_flags(program.processor)),
         "objects": " ".join(program.objects),
+        "sources": "",
         "thread_library": " -pthread" if program.threads > 1 else "",
     }

@@ -7,6 +7,7 @@ from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.runtime.lists import RowTable
+from anydim.runtime.slabs import Cache
 from anydim.sizes import Size, as_size
 
 CHUNK = 128  # tokens of a prompt that one step has
@@ -17,12 +18,13 @@ class Language:
     """A decoder over ragged rows with caches, as one sequence runs it.
 
     Attributes:
+        name: Name of the model.
         vocabulary: Tokens.
         context: Most tokens of a sequence.
         room: Elements of a new cache; a cache that is full doubles, up to `context`.
         strips: Parts of a cache with an element for each token: heads.
         depth: Numbers of such an element, of `width` bytes each.
-        caches: Inputs that are caches.
+        caches: Inputs that are caches, with their results.
         inputs: Those of new tokens, and of places whose logits and hidden states are wanted.
         logits: The output.
         dims: The dims of new tokens, of places whose logits and hidden states are wanted, of cached
@@ -36,13 +38,14 @@ class Language:
         chat_problem: Why there is no form.
     """
 
+    name: str
     vocabulary: int
     context: int
     room: int
     strips: int
     depth: int
     width: int
-    caches: tuple[str, ...]
+    caches: tuple[Cache, ...]
     inputs: tuple[str, str, str]
     logits: str
     dims: tuple[str, str, str, str, str]
@@ -53,6 +56,11 @@ class Language:
     tokenizer: bytes | None = None
     chat: Mapping[str, Any] | None = None
     chat_problem: str = ""
+
+    @property
+    def most(self) -> int:
+        """The largest capacity of a cache."""
+        return -(-max(self.context, self.room) // 32) * 32
 
     @property
     def row(self) -> tuple[Size, ...]:

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 
 _TEMPLATES = (
-    "program.c.in", "example.c.in", *(
+    "program.c.in", "example.c.in", "language/sequence.c.in", "language/example.c.in", *(
         f"{kind}/{part}.c.in"
         for kind in ("straight", "regions")
         for part in ("memory", "runs", "example")

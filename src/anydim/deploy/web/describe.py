@@ -75,8 +75,9 @@ def _language(program: Exported, language: Language) -> dict[str, Any]:
     table = language.table
     return {
         "vocabulary": language.vocabulary, "context": language.context, "room": language.room,
-        "chunk": CHUNK, "strips": language.strips, "depth": language.depth,
-        "bytes": language.width, "caches": language.caches, "dims": language.dims,
+        "most": language.most, "chunk": CHUNK, "strips": language.strips, "depth": language.depth,
+        "bytes": language.width, "caches": [each.input for each in language.caches],
+        "dims": language.dims,
         "inputs": {**dict(zip(roles, language.inputs)), "rows": table.rows, "sums": table.sums},
         "logits": names[language.logits], "row": list(map(_terms, language.row)),
         "sums": list(map(_terms, language.sums)), "step": _terms(language.step),

@@ -61,7 +61,7 @@ def export_web(
             "export it with threads=1",
         )
     program, generated = prepare(_PREFIX, made, code.processor)
-    called = _line(name or signature.name)
+    called = _line(name or (signature.name if language is None else language.name))
     written = {file: _module(program, generated, code, each) for file, each in _MODULES.items()}
     written["model.weights"] = program.weights.head + program.weights.content
     written |= {file: text.encode() for file, text in _texts(program, called, language).items()}

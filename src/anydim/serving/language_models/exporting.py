@@ -43,7 +43,7 @@ def export(
     model = compile_decoder(opened, 1, precision)
     language = language_of(opened, rows_of(model, opened.spec))
     made, wanted = model._for_export(target, code, threads)
-    export_program(path, called or opened.name, made, wanted, language)
+    export_program(path, called, made, wanted, language)
     return language
 
 
@@ -53,8 +53,8 @@ def language_of(opened: OpenedModel, rows: CachedRows) -> Language:
     tokenizer = opened.tokenizer
     chat, problem = _chat(opened)
     return Language(
-        spec.vocabulary, spec.context, ROOM, spec.kept, spec.depth,
-        rows._slabs.kinds[0].dtype.itemsize, tuple(each.input for each in rows.caches),
+        opened.name, spec.vocabulary, spec.context, ROOM, spec.kept, spec.depth,
+        rows._slabs.kinds[0].dtype.itemsize, rows.caches,
         (_IDS, PICKS, STATES), LOGITS, (NEW, OPTIONAL[PICKS], OPTIONAL[STATES], PAST, CAPACITY),
         table, step_of_one(rows.step_formula, table, ROWS), tuple(sorted(opened.stop)),
         opened.begin,
