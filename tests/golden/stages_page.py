@@ -37,7 +37,7 @@ _STAGES = {
     "program": "The host side: sizes that a call computes, where buffers lie, and the launch.",
     "kernels": "The loops. Their parameters are sizes that the host computes.",
 }
-_LONGEST, _MOST = 118, 14  # characters of a line, lines of a stage
+_LONGEST, _MOST = 112, 10  # characters of a line, lines of a stage
 _SIZES = ({"height": 224, "width": 224}, {"height": 3, "width": 5})
 
 
