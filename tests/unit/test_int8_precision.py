@@ -111,7 +111,7 @@ def is_quantised(made: onnx.ModelProto) -> bool:
 
 
 def test_what_is_quantised() -> None:
-    """Not few terms or columns, windows, nor products of two values of the call."""
+    """Not few terms or columns, nor products of two values of the call."""
 
     def product(depth: int, columns: int) -> onnx.ModelProto:
         return model(graph("product", [f"x f[rows, {depth}]"], [node("y = MatMul(x, w)")],
