@@ -28,17 +28,6 @@ TEXTS = ["the quick brown fox", "0", "a model of words and of numbers " * 3, "0"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_folder(tmp_path_factory.mktemp("lm") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def lm(folder: Path) -> Iterator[LanguageModel]:
-    with ad.language_model(folder, threads=1) as model:
-        yield model
-
-
-@pytest.fixture(scope="module")
 def mean(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LanguageModel]:
     path = write_folder(tmp_path_factory.mktemp("lm") / "mean")
     (path / "1_Pooling").mkdir()

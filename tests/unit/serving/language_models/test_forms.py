@@ -6,7 +6,6 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,8 @@ def folder_of(path: Path, **fields: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def lm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LanguageModel]:
-    with ad.language_model(folder_of(tmp_path_factory.mktemp("lm") / "tiny"), threads=1) as model:
-        yield model
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder_of(tmp_path_factory.mktemp("lm") / "tiny")
 
 
 def run(lm: LanguageModel, **options: Any) -> tuple[str, list[int], str | None]:

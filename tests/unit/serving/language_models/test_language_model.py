@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,6 @@ from tests.unit.serving.language_models.tiny_models import write_folder, write_g
 
 SOURCE = Path(__file__).resolve().parents[4] / "src"
 PROMPTS = ["the quick", "a model of words", "0 1 2", "dog"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_folder(tmp_path_factory.mktemp("lm") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def lm(folder: Path) -> Iterator[LanguageModel]:
-    with ad.language_model(folder, threads=1) as model:
-        yield model
 
 
 def logits_of(model: LanguageModel, tokens: list[int]) -> numpy.ndarray:

@@ -9,7 +9,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +21,11 @@ from anydim.deploy.container import Container
 from anydim.serving.language_models.language_model import LanguageModel
 from anydim.serving.language_models.paths import LANGUAGE
 from tests.unit.deploy.hostile import flipped
-from tests.unit.serving.language_models.tiny_models import CONTEXT, write_folder
+from tests.unit.serving.language_models.tiny_models import CONTEXT
 
 SOURCE = Path(__file__).resolve().parents[4] / "src"
 CHAT = [{"role": "user", "content": "the dog"}]
 PROMPTS = ["the quick", "0 1 2", "dog"]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_folder(tmp_path_factory.mktemp("saved") / "tiny")
-
-
-@pytest.fixture(scope="module")
-def lm(folder: Path) -> Iterator[LanguageModel]:
-    with ad.language_model(folder, threads=1) as model:
-        yield model
 
 
 @pytest.fixture(scope="module")
