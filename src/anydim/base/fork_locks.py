@@ -19,7 +19,8 @@ _known: dict[tuple[int, str], tuple[weakref.ref[Any], Callable[[], Any]]] = {}
 def fork_lock(owner: Any, attribute: str, make: Callable[[], Any] = threading.Lock) -> Any:
     """A new lock for an attribute of an object or module, which is set to another one in children.
 
-    Use it as `with owner.attribute`: a block that forks leaves the lock that it entered.
+    Use it as `with owner.attribute`: a block that forks leaves the lock that it entered. An owner
+    with a method `after_fork` has it called in the child, behind.
     """
     key = id(owner), attribute
     _known[key] = weakref.ref(owner, lambda _: _known.pop(key, None)), make
@@ -31,6 +32,7 @@ def _renew() -> None:
         owner = reference()
         if owner is not None:
             setattr(owner, attribute, make())
+            getattr(owner, "after_fork", lambda: None)()
 
 
 if hasattr(os, "register_at_fork"):

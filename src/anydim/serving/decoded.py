@@ -61,6 +61,10 @@ class Rows(prefixes.Rows, Protocol):
     """What a decoder needs of `ad.cached(..., ragged=)`."""
 
     @property
+    def rows(self) -> tuple[int, ...]:
+        """The rows that have joined and not left."""
+
+    @property
     def row_inputs(self) -> tuple[str, ...]:
         """The inputs of each row."""
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from anydim.base.errors import ArgumentError
 from anydim.base.keywords import public
 from anydim.serving.decoding import END, Decoding
 from anydim.serving.drafts import Drafts
@@ -35,6 +36,9 @@ class _Tokens(Iterator[int]):
 
     def __del__(self) -> None:
         self.close()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ArgumentError("a sequence that runs is neither copied nor pickled", "read its tokens")
 
 
 @public

@@ -24,6 +24,7 @@ import numpy
 
 from anydim.base.amounts import bytes_of, exact_bytes_text
 from anydim.base.errors import (
+    ArgumentError,
     BusyError,
     InputError,
     MemoryLimitError,
@@ -31,6 +32,7 @@ from anydim.base.errors import (
     TimeLimitError,
     UserError,
 )
+from anydim.base.fork_locks import fork_lock
 from anydim.base.text import count_of, quote_list
 from anydim.base.user_values import (
     function_of,
@@ -68,7 +70,7 @@ class Decoding:
         self._chunk = whole_within("chunk", chunk, 1, LARGEST, "give tokens of a step")
         self._queue = whole_within("queue", queue, 1, LARGEST, "give how many sequences may wait")
         self._result, self._tokens = result, _token_input(model.row_inputs)
-        self._lock = threading.Condition()
+        self._lock = fork_lock(self, "_lock", threading.Condition)
         self._prefixes = Prefixes(model, self.most_rows)
         self._waiting: list[tuple[tuple[int, int], Decoded]] = []
         self._active: list[Decoded] = []
@@ -182,6 +184,22 @@ class Decoding:
                 self._waiting = [each for each in self._waiting if each[1] is not sequence]
                 heapq.heapify(self._waiting)
             self._lock.notify()
+
+    def after_fork(self) -> None:
+        """Begin anew in a forked child: the thread and its sequences stayed in the parent."""
+        left = [*self._active, *(each for _, each in self._waiting)]
+        self._waiting, self._active, self._thread = [], [], None
+        for row in self._model.rows:
+            self._model.leave(row)
+        self._prefixes = Prefixes(self._model, self.most_rows)
+        for sequence in left:
+            sequence.close_drafts()
+            sequence.send(BusyError("the process forked, and the sequence runs in the parent",
+                                    "generate again"))  # fmt: skip
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ArgumentError("a decoder runs in a thread, and is neither copied nor pickled",
+                            "make another one of its model")  # fmt: skip
 
     def longest(self, rows: int = 1) -> int:
         """Most tokens of each of `rows` sequences of equal length that fit into the memory.
