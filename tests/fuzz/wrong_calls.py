@@ -106,6 +106,10 @@ def things() -> dict[str, Any]:
     found["language"] = ad.language_model(write_folder(Path("tiny")), threads=1)
     found["decoder"] = found["language"].decoder
     found["text"] = found["language"].generate("the quick", max_tokens=2)
+    found["language"].save("language.anydim")
+    found["saved"] = ad.language_model("language.anydim", threads=1)
+    found["caches"] = ad.language_model("language.anydim", threads=1).model
+    found["caches"].join()
     return found
 
 

@@ -21,7 +21,7 @@ from anydim.base.errors import DimError, InputError, OptionError, UserError
 from anydim.base.fork_locks import fork_lock
 from anydim.base.keywords import public
 from anydim.base.text import quote_list
-from anydim.base.user_values import by_names, short_repr, whole_within
+from anydim.base.user_values import by_names, items_of, short_repr, whole_within
 from anydim.runtime.arrays import as_array
 from anydim.runtime.lists import RaggedPort
 from anydim.runtime.program.batches.work import work_of
@@ -220,8 +220,8 @@ class CachedRows:
         A row keeps the slab of the longest length it had until it leaves. The arrays that hold all
         slabs are at most twice as large as the slabs ever were together, and within `cache_limit`.
         """
-        slabs = self._slabs
-        return slabs.bytes_per_element * sum(slabs.capacity(length) for length in lengths)
+        slabs, given = self._slabs, _sizes("lengths", lengths)
+        return slabs.bytes_per_element * sum(slabs.capacity(length) for length in given)
 
     def step_bytes(
         self, lengths: Sequence[int], new: Sequence[int],
@@ -234,10 +234,13 @@ class CachedRows:
             new: The new tokens of each row.
             optional: Elements of optional inputs of each row.
         """
-        columns: dict[str, Sequence[int]] = {self._new[0]: new, self._past: lengths}
+        lengths = _sizes("lengths", lengths)
+        columns = {self._new[0]: _sizes("new", new), self._past: lengths}
+        given = by_names("optional", optional)
         for name, usual in self._usual.items():
-            own = (optional or {}).get(name, [len(usual)] * len(lengths))
+            own = _sizes(name, given.get(name, [len(usual)] * len(lengths)))
             columns[str(self._ports[name].counted)] = own
+        self._check_columns(columns)
         counts = self._counts(columns)
         columns[self._capacity] = [self._slabs.capacity(n + c) for n, c in zip(lengths, counts)]
         table, sizes = self._packing.table, {self._batch: len(lengths)}
@@ -264,6 +267,7 @@ class CachedRows:
 
         A cache that grows exists twice while it is copied.
         """
+        memory, step = bytes_of(memory), bytes_of(step, "step")
         limits = [memory - step, self._slabs.most_within(memory)]
         return max(0, min(limits if self._limit is None else [*limits, self._limit]))
 
@@ -271,6 +275,7 @@ class CachedRows:
         """Set the most bytes of the caches of all rows, at most `cache_limit`; memory above it is
         given back. Raises MemoryLimitError if the rows have more.
         """
+        most = bytes_of(most, "most")
         with self._lock:
             self._slabs.set_limit(most if self._limit is None else min(most, self._limit))
 
@@ -281,11 +286,28 @@ class CachedRows:
             lengths: The cached elements of each row before the step.
             new: The size of the ragged dim in each row: a list, or a mapping from dims to lists.
         """
-        columns = dict(new) if isinstance(new, Mapping) else {self._new[0]: list(new)}
+        lengths = _sizes("lengths", lengths)
+        columns = {name: _sizes(name, sizes) for name, sizes in by_names("new", new).items()} if (
+            isinstance(new, Mapping)
+        ) else {self._new[0]: _sizes("new", new)}  # fmt: skip
+        missing = [name for name in self._new if name not in columns]
+        if missing:
+            raise InputError(
+                f"new has no sizes of '{missing[0]}'", f"dims: {quote_list(self._new)}"
+            )
+        self._check_columns({**columns, self._past: lengths})
         counts = self._counts(columns)
         capacities = [self._slabs.capacity(n + more) for n, more in zip(lengths, counts)]
         columns |= {self._past: list(lengths), self._capacity: capacities}
         return self.model.plan(lengths=columns)
+
+    def _check_columns(self, columns: Mapping[str, Sequence[int]]) -> None:
+        """Raise InputError for dims with sizes of different numbers of rows."""
+        rows = {name: len(sizes) for name, sizes in columns.items()}
+        if len({*rows.values()}) > 1:
+            counts = ", ".join(f"'{name}' of {count}" for name, count in rows.items())
+            raise InputError(f"{self.model.name}: sizes of different rows: {counts}",
+                             "give a size for each row")  # fmt: skip
 
     # ---- steps -----------------------------------------------------------------------------------
 
@@ -463,3 +485,9 @@ class CachedRows:
                     f"dim '{self._past}' is at most {most}",
                     "let it leave, forget() elements, or declare a higher bound",
                 )
+
+
+def _sizes(name: str, given: Any) -> list[int]:
+    """Validate the sizes of rows."""
+    hint = "give an integer of at least 0 for each row"
+    return [whole_within(name, each, 0, LARGEST, hint) for each in items_of(name, given, hint)]

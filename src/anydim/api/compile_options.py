@@ -94,7 +94,15 @@ class Options:
     @property
     def may_be_kept(self) -> bool:
         """Whether a program with these options can be stored on disk."""
-        return not any(getattr(self, name) for name in self.UNKEPT)
+        return not any(_is_given(getattr(self, name)) for name in self.UNKEPT)
+
+
+def _is_given(value: Any) -> bool:
+    """Whether an option is there and not empty; a wrong one, which may have no truth, is."""
+    try:
+        return bool(value)
+    except Exception:  # an array, or an object that raises
+        return True
 
 
 def _absolute(operators: Any) -> Any:

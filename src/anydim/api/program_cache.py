@@ -86,7 +86,10 @@ def entry(request: Request) -> Entry | None:
         "target": usual,
         "external_data": given.external_data or settings.external_data,
     }
-    words = [f"{name}={value!r}" for name, value in sorted(fields.items())]
+    try:
+        words = [f"{name}={value!r}" for name, value in sorted(fields.items())]
+    except Exception:  # a wrong option without a repr, which `compile` refuses
+        return None
     if any(_ADDRESS in word for word in words):  # an object without its own repr
         return None
     try:

@@ -76,7 +76,7 @@ def texts_of(name: str, value: Any) -> list[str]:
     return sorted(texts) if isinstance(value, (set, frozenset)) else texts
 
 
-def path_of(name: str, value: Any) -> str:
+def path_of(name: str, value: Any, hint: str = "") -> str:
     """Validate a path that can be encoded for the system."""
     try:
         path = os.fspath(value)
@@ -86,7 +86,7 @@ def path_of(name: str, value: Any) -> str:
     except Exception:  # any error of the object
         known, path = False, ""
     if not known:
-        raise OptionError(f"{name} is {short_repr(value)}, expected a path")
+        raise OptionError(f"{name} is {short_repr(value)}, expected a path", hint)
     return path
 
 

@@ -18,6 +18,7 @@ from anydim.base.keywords import public
 from anydim.base.records import dataclass
 from anydim.base.text import article, count_of
 from anydim.runtime import numberings
+from anydim.runtime.arrays import as_array
 from anydim.runtime.forest import (
     Arrays,
     Fields,
@@ -75,7 +76,7 @@ class Structure:
                 "a structure needs `roots`, the numbers of the roots of its trees",
                 "give roots=[...], or an integer for a single structure",
             )
-        self.single = numpy.ndim(roots) == 0
+        self.single = as_array(roots, "structure: roots").ndim == 0
         self.roots = integers("structure", "roots", numpy.reshape(roots, -1) if self.single
                               else roots)  # fmt: skip
         self._source, self.declared = source, declared

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from typing import Any
@@ -15,6 +16,7 @@ from anydim.sizes import LARGEST
 
 Choose = Callable[[numpy.ndarray], int]
 _HIGHEST_BIAS = 1e6
+_LARGEST_FLOAT = sys.float_info.max
 
 
 def largest(logits: numpy.ndarray) -> int:
@@ -130,17 +132,18 @@ def _biases(given: Any) -> dict[int, float]:
     hint = "give a mapping from tokens to numbers"
     if not isinstance(given, Mapping):
         raise OptionError(f"logit_bias is {short_repr(given)}", hint)
+    made = {}
     for token, value in given.items():
-        right = type(token) is int and token >= 0 and _is_number(value)
-        if not right or abs(value) > _HIGHEST_BIAS:
+        number = whole_within("a token of logit_bias", token, 0, LARGEST, hint)
+        if not _is_number(value) or abs(value) > _HIGHEST_BIAS:
             raise OptionError(f"logit_bias has {short_repr(token)}: {short_repr(value)}", hint)
-    return {int(token): float(value) for token, value in given.items()}
+        made[number] = float(value)
+    return made
 
 
 def _is_number(value: Any) -> bool:
-    return (
-        isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(float(value))
-    )
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and abs(value) <= _LARGEST_FLOAT and isfinite(value)
 
 
 def _drawing(

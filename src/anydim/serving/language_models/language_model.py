@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy
 
-from anydim.base.amounts import exact_bytes_text
-from anydim.base.errors import InputError, OptionError
+from anydim.base.amounts import bytes_of, exact_bytes_text
+from anydim.base.errors import ArgumentError, InputError, OptionError
 from anydim.base.keywords import public
 from anydim.base.text import count_of
 from anydim.base.user_values import (
@@ -87,6 +87,8 @@ def language_model(
         OptionError: An argument is out of its range.
         MissingError: A package is missing that reads the file.
     """
+    bytes_of(memory)
+    whole_within("rows", rows, 1, LARGEST, "give rows of a step")
     opened = open_model(path, context, quantize, tokenizer, cache)
     model = decoder_rows(opened, threads, precision)
     made = LanguageModel(opened, Decoder(model, memory=memory, rows=rows), model)
@@ -133,6 +135,9 @@ class TextStream(Iterator[str]):
             self.reason = "length"
             text += self._pieces.end()
         return text
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ArgumentError("an answer that runs is neither copied nor pickled", "read its text")
 
     def read(self) -> str:
         """The rest of the text."""
@@ -276,9 +281,10 @@ class LanguageModel:
         width = self.spec.width
         if dimensions is not None:
             whole_within("dimensions", dimensions, 1, width, "give elements of an embedding")
-        if isinstance(texts, str) or not isinstance(texts, Iterable):
+        if isinstance(texts, str):
             raise InputError(f"texts is {short_repr(texts)}", "give a list of texts")
-        prompts = [self._opened.text_tokens(text) for text in texts]
+        every = items_of("texts", texts, "give a list of texts")
+        prompts = [self._opened.text_tokens(text) for text in every]
         vectors = numpy.empty((len(prompts), dimensions or width), numpy.float32)
         waiting: deque[Any] = deque()
         for number in range(-_EMBEDDED, len(prompts)):
@@ -333,8 +339,9 @@ class LanguageModel:
             InputError: `lengths` is no list.
         """
         given = items_of("lengths", lengths, "give a list of integers")
-        for length in given:
-            whole_within("a length", length, 1, self.spec.context, "within the context")
+        context = self.spec.context
+        given = [whole_within("a length", length, 1, context, "within the context")
+                 for length in given]  # fmt: skip
         before = [length - 1 for length in given]
         return {
             "weights": int(self.model.model.executable.constant_bytes),
@@ -411,6 +418,10 @@ class LanguageModel:
         compiler_module("exporting").export(
             self._opened, folder, name, target, code, threads, self._options[1]
         )
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise ArgumentError("a language model is neither copied nor pickled",
+                            "open its file with ad.language_model, or save it")  # fmt: skip
 
     def close(self) -> None:
         """Refuse new sequences, and wait for the running ones."""

@@ -11,7 +11,7 @@ from anydim.api.cached_rows import CachedRows
 from anydim.base.errors import ModelError, OptionError
 from anydim.base.missing_package import missing_module
 from anydim.base.text import quote_list
-from anydim.base.user_values import short_repr
+from anydim.base.user_values import path_of, short_repr
 from anydim.deploy.container import is_saved
 from anydim.serving.language_models.decoder_spec import CACHE_TYPES
 from anydim.serving.language_models.opened import OpenedModel
@@ -27,16 +27,12 @@ def open_model(
     cache: str | None = None,
 ) -> OpenedModel:  # fmt: skip
     """Read a language model; see `language_model` for arguments and errors."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise OptionError(f"a language model is {short_repr(path)}", _HINT)
-    if not (tokenizer is None or isinstance(tokenizer, (str, os.PathLike))):
-        raise OptionError(
-            f"tokenizer is {short_repr(tokenizer)}", "give the path of a tokenizer.json, or None"
-        )
+    place = Path(path_of("path", path, _HINT))
+    if tokenizer is not None:
+        tokenizer = Path(path_of("tokenizer", tokenizer, "the path of a tokenizer.json, or None"))
     if not (cache is None or isinstance(cache, str)) or cache not in (None, *CACHE_TYPES):
         raise OptionError(f"cache is {short_repr(cache)}", quote_list(CACHE_TYPES))
-    place = Path(path)
-    if not place.exists():
+    if not os.path.exists(place):  # a path that is too long does not exist
         raise ModelError(f"there is no '{place}'", _HINT)
     if is_saved_language(place):
         saved = open_saved(str(place), context, quantize, tokenizer)
@@ -48,9 +44,8 @@ def open_model(
         raise ModelError(f"'{place}' is a saved model, and no language model",
                          "open it with ad.load")  # fmt: skip
     made: OpenedModel = compiler_module("opening").open_files(
-        place, context, quantize, None if tokenizer is None else Path(tokenizer),
-        cache or CACHE_TYPES[0],
-    )  # fmt: skip
+        place, context, quantize, tokenizer, cache or CACHE_TYPES[0]
+    )
     return made
 
 

@@ -20,6 +20,7 @@ from typing import Any
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion
+from anydim.base.user_values import short_repr
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.passes.ragged.groups import split, with_fixed_sizes
 from anydim.compiler.passes.ragged.placement import Placement
@@ -54,7 +55,7 @@ def known_dims(graph: Graph, dims: Any) -> dict[str, str]:
     """Check the dims that a user names."""
     hint = 'give the dim of rows for each ragged dim, {"seq": "batch"}, or "auto"'
     if not isinstance(dims, Mapping) or not dims:
-        raise OptionError(f"ragged is {dims!r}", hint)
+        raise OptionError(f"ragged is {short_repr(dims)}", hint)
     for name in (*dims, *dims.values()):
         if name not in graph.box.names:
             known = graph.box.names
