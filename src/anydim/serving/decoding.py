@@ -186,7 +186,7 @@ class Decoding:
             self._lock.notify()
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child: the thread and its sequences stayed in the parent."""
+        """Restart in a forked child: the thread and its sequences stayed in the parent."""
         left = [*self._active, *(each for _, each in self._waiting)]
         self._waiting, self._active, self._thread = [], [], None
         for row in self._model.rows:
