@@ -56,7 +56,7 @@ def form_of_calls(
 
 def _by_response_format(given: Any) -> tuple[str, Any] | None:
     kind = given.get("type") if isinstance(given, dict) else given
-    if kind in (None, "text"):
+    if given is None or kind == "text":
         return None
     if not isinstance(given, dict) or kind not in ("json_object", "json_schema"):
         raise InputError(f"'response_format' is {short_json(kind)}",

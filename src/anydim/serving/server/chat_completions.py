@@ -13,14 +13,16 @@ from anydim.serving.log_shares import LogShare
 from anydim.serving.server.answer_forms import form_of_answers, form_of_calls
 from anydim.serving.server.decoders import find
 from anydim.serving.server.embeddings import Tokenizers
-from anydim.serving.server.generation import MOST_TOKENS, MOST_TOP, generation_of, whole
+from anydim.serving.server.generation import MOST_TOKENS, MOST_TOP, flag, generation_of, whole
 from anydim.serving.server.json_bodies import short_json
 from anydim.serving.server.sequences import Event, Sequences, refuse_others
 from anydim.serving.server.state import State
 from anydim.serving.tool_calls import ToolCall, ToolReader, tool_format
 
 _FIXED = {"functions": None, "function_call": None, "audio": None, "prediction": None,
-          "parallel_tool_calls": True}  # fmt: skip
+          "parallel_tool_calls": True, "echo": False, "chat_template": None,
+          "chat_template_kwargs": None, "continue_final_message": False,
+          "add_generation_prompt": True}  # fmt: skip
 _ROLES = {"developer": "system"}  # names of other servers
 
 
@@ -126,9 +128,7 @@ def _with_max_tokens(head: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _top(head: Mapping[str, Any]) -> int | None:
-    wants, top = head.get("logprobs"), whole(head, "top_logprobs", 0, MOST_TOP, None)
-    if wants not in (True, False, None):
-        raise InputError(f"'logprobs' is {short_json(wants)}, expected true or false")
+    wants, top = flag(head, "logprobs"), whole(head, "top_logprobs", 0, MOST_TOP, None)
     if top and not wants:
         raise InputError("'top_logprobs' is given without 'logprobs'", "set 'logprobs' to true")
     return (top or 0) if wants else None

@@ -16,7 +16,7 @@ from anydim.serving.server.answers import answer, json_answer
 from anydim.serving.server.asgi import Gone, Receive, Scope, Send
 from anydim.serving.server.decoders import DEFAULT_TOKENS, find
 from anydim.serving.server.embeddings import Tokenizers, answer_of_error, failure, is_tokens
-from anydim.serving.server.generation import MOST_TOP, generation_of, whole
+from anydim.serving.server.generation import MOST_TOP, flag, generation_of, whole
 from anydim.serving.server.json_bodies import parse_object
 from anydim.serving.server.rest import LONG_TEXT, MOST_TEXT, Body, run_aside
 from anydim.serving.server.sequences import Event, Sequences, refuse_others
@@ -47,9 +47,7 @@ class Completions:
             body = Body(self._state, scope, most=MOST_TEXT)
             text = await body.read(receive)
             head = parse_object(text)
-            is_stream = head.get("stream")
-            if is_stream not in (True, False, None):
-                raise InputError(f"'stream' is {str(is_stream)[:40]}, expected true or false")
+            is_stream = flag(head, "stream")
             begin = partial(self._make, self._state, self._tokenizers, head)
             is_slow = len(text) > LONG_TEXT or any(head.get(name) for name in FIELDS)
             made = await run_aside(is_slow, begin)

@@ -140,6 +140,14 @@ def whole(
     return found
 
 
+def flag(given: Mapping[str, Any], name: str) -> bool:
+    """A parameter that is true or false, false without one; raises InputError for another value."""
+    found = given.get(name)
+    if found is not None and type(found) is not bool:
+        raise InputError(f"'{name}' is {short_json(found)}, expected true or false")
+    return found is True
+
+
 def _number(given: Mapping[str, Any], name: str, default: float, shown: str = "") -> float:
     found = given.get(name)
     if found is None:

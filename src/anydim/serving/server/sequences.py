@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from anydim.serving.pieces import Pieces
 from anydim.serving.server.asgi import Gone, Receive, Scope, watch_disconnect
 from anydim.serving.server.decoders import ServedDecoder
 from anydim.serving.server.generation import Generation, prompt_of
+from anydim.serving.server.json_bodies import short_json
 
 MOST_SEQUENCES = 64  # of a request
 _MOST_STOPS, _MOST_STOP = 4, 256  # texts, characters
@@ -171,7 +173,11 @@ class Sequences:
 
 
 def _wants_usage(options: Any) -> bool:
-    return isinstance(options, dict) and options.get("include_usage") is True
+    wants = options.get("include_usage", False) if isinstance(options, dict) else options
+    if wants is not None and type(wants) is not bool:
+        raise InputError(f"'stream_options' is {short_json(options)}",
+                         'give {"include_usage": true}')  # fmt: skip
+    return wants is True
 
 
 def _stops(given: Any) -> list[str]:
@@ -183,8 +189,23 @@ def _stops(given: Any) -> list[str]:
     return list(found)
 
 
+_FORM = "give 'response_format', or 'structured_outputs' with json, regex or grammar"
+_FORMS = ("guided_json", "guided_regex", "guided_grammar", "guided_choice", "json_schema", "regex",
+          "grammar", "ebnf")  # fmt: skip
+_HINTS = dict.fromkeys(_FORMS, _FORM)
+_OTHERS: Mapping[str, Any] = {
+    **dict.fromkeys(_FORMS), "min_tokens": 0, "ignore_eos": False, "use_beam_search": False,
+    "bad_words": [], "allowed_token_ids": None, "prompt_logprobs": None,
+    "truncate_prompt_tokens": None, "include_stop_str_in_output": False, "logits_processors": None,
+    "skip_special_tokens": True, "n_predict": None, "mirostat": 0, "typical_p": 1.0,
+}  # fmt: skip
+"""Parameters of other servers that would change answers, with the values that are taken."""
+
+
 def refuse_others(head: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
     """Raise InputError for parameters that have another value than the one that is implemented."""
-    for name, value in fixed.items():
-        if head.get(name, value) not in (value, None):
-            raise InputError(f"'{name}' is {str(head[name])[:40]}, and only {value} is taken")
+    for name, value in {**_OTHERS, **fixed}.items():
+        found = head.get(name)
+        if found is not None and (type(found) is not type(value) or found != value):
+            raise InputError(f"'{name}' is {short_json(found)}, and only {json.dumps(value)} "
+                             "is taken", _HINTS.get(name, "leave it out"))  # fmt: skip
