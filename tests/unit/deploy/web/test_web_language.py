@@ -222,7 +222,11 @@ def test_tokenizers_are_pluggable(lm: LanguageModel, folder: Path) -> None:
     code = """(async () => {
       const { load } = await import(location);
       const tokenizer = {
-        encode: (text) => [...text].map(Number), decode: (tokens) => tokens.join(" "),
+        encode: (text) => [...text].map(Number),
+        decode(tokens) {
+          if (!tokens.length) throw Error("no tokens");
+          return tokens.join(" ");
+        },
       };
       const template = (messages) => messages.map((each) => each.content).join("");
       const other = await load({ tokenizer, template });
