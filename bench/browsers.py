@@ -1,12 +1,16 @@
-"""Models exported for browsers beside onnxruntime-web, in node: calls in turn, start, memory.
+"""Models exported for browsers beside onnxruntime-web: calls in turn, start, memory, results.
 
-    npm install --prefix out onnxruntime-web
+    npm install --prefix out --ignore-scripts onnxruntime-web
     python -m bench.browsers --modules out/node_modules                  # MiniLM
+    python -m bench.browsers --modules out/node_modules --wheels FOLDER recognition voice --page
     python -m bench.browsers --modules out/node_modules rec.onnx x=1x3x48x64,1x3x48x320
 
-Both engines run on one thread. Times are processor time of the node process, with --page time in
-a headless Chromium. Inputs of a file are shapes, one for each case; `relaxed` has fused
-multiply-add, which node 20 has behind a flag.
+Both engines run on one thread. Times are processor time of the node process, with --page of the
+page's main thread in a headless Chromium; short calls are repeated. Names are those of
+`browser_models.py`, some of whose models are in unpacked wheels (rapidocr-onnxruntime,
+silero-vad). Inputs of a file are shapes, one for each case; `relaxed` has fused multiply-add,
+which node 20 has behind a flag. With --check, 20 sizes are compared with onnxruntime, in one
+instance.
 """
 
 from __future__ import annotations
@@ -21,54 +25,98 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+import onnx
 
 import anydim as ad
-from examples.minilm.model import model_path
-from tests.unit.deploy.web.chromium import posted
+from bench.browser_models import NETWORKS, Case, drawn
+from tests.unit.deploy.web.chromium import answers_in_page, posted
+from tests.unit.deploy.web.node import answers, call_of, outputs
 
 ROUNDS = 15
 RELAXED = "--experimental-wasm-relaxed-simd"
-SIZES = ((1, 1), (1, 7), (1, 22), (1, 61), (1, 128), (8, 64))  # of MiniLM
-Case = Mapping[str, Mapping[str, object]]
+TOLERANCE = 1e-4  # of the largest result, or of 0.01
 
 
 @click.command(help=__doc__)
-@click.option("--modules", required=True, help="the folder node_modules with onnxruntime-web")
+@click.option("--modules", help="the folder node_modules with onnxruntime-web")
+@click.option("--wheels", default=".", help="a folder of unpacked wheels")
 @click.option("--rounds", default=ROUNDS)
 @click.option("--page", is_flag=True, help="calls in a page of Chromium instead of node")
-@click.argument("model", required=False)
-@click.argument("inputs", nargs=-1)
-def main(modules: str, rounds: int, page: bool, model: str | None, inputs: Sequence[str]) -> None:
-    path = Path(model or model_path())
-    made = ad.compile(str(path), threads=1)
-    cases = _cases(made, inputs) if model else [_texts(*size) for size in SIZES]
-    with tempfile.TemporaryDirectory() as folder:
-        made.export(folder, target="wasm32")
-        _bytes(Path(folder), Path(modules))
-        given = {
-            "folder": folder, "onnx": str(path.resolve()), "rounds": rounds, "cases": cases,
-            "modules": str(Path(modules).resolve()),
-        }  # fmt: skip
-        for relaxed in (False, True):
-            name = "relaxed" if relaxed else "simd128"
-            both = {**given, "relaxed": relaxed, "engines": ["anydim", "onnxruntime"]}
-            _, *found = _page(both) if page else _node(both)
-            for case, each in zip(cases, found):
-                ours, theirs = each["times"]
-                shapes = " ".join(str(spec["shape"]) for spec in case.values())
-                click.echo(f"{name} {shapes}: {ours:.1f} ms, {theirs:.1f} ms, {each['ratio']:.2f}")
-        for engine in () if page else ("anydim", "onnxruntime"):
-            alone = {**given, "cases": cases[:1], "relaxed": True, "engines": [engine], "rounds": 1}
-            starts = [_node(alone)[0] for _ in range(5)]
-            took, busy = (min(each[kind] for each in starts) for kind in ("start", "processor"))
-            held = min(each["bytes"] for each in starts) / 2**20
-            about = f"{took:.0f} ms, {busy:.0f} ms of the processor, {held:.0f} MiB"
-            click.echo(f"{engine}: first result after {about}")
+@click.option("--check", is_flag=True, help="compare results instead of times")
+@click.argument("models", nargs=-1)
+def main(
+    modules: str, wheels: str, rounds: int, page: bool, check: bool, models: Sequence[str]
+) -> None:
+    for name in models[:1] if models and models[0].endswith(".onnx") else models or ["minilm"]:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "model.onnx")
+            network = NETWORKS.get(name)
+            source = network.source(Path(wheels)) if network else Path(name)
+            if isinstance(source, onnx.ModelProto):
+                onnx.save(source, path)
+            else:
+                shutil.copyfile(source, path)
+            made = ad.compile(str(path), threads=1)
+            exported = Path(folder, "exported")
+            made.export(exported, target="wasm32")
+            click.echo(name)
+            if check:
+                assert network is not None, "a file has no sizes to check"
+                checked = [network.case(*numbers) for numbers in network.checked]
+                _compare(made, path, exported, checked, page)
+                continue
+            timed = network.timed if network else ()
+            cases = [network.case(*each) for each in timed] if network else _cases(made, models[1:])
+            _bytes(exported, Path(modules))
+            given = {
+                "folder": str(exported), "onnx": str(path), "rounds": rounds, "cases": cases,
+                "modules": str(Path(modules).resolve()),
+            }  # fmt: skip
+            _times(given, page)
 
 
-def _texts(batch: int, seq: int) -> Case:
-    spec = {"dtype": "int64", "shape": (batch, seq)}
-    return {"input_ids": spec, "attention_mask": spec}
+def _times(given: Mapping[str, Any], page: bool) -> None:
+    for relaxed in (False, True):
+        name = "relaxed" if relaxed else "simd128"
+        both = {**given, "relaxed": relaxed, "engines": ["anydim", "onnxruntime"]}
+        _, *found = _page(both) if page else _node(both)
+        for case, each in zip(given["cases"], found):
+            ours, theirs = each["times"]
+            shapes = " ".join(str(spec["shape"]) for spec in case.values())
+            click.echo(f"{name} {shapes}: {ours:.2f} ms, {theirs:.2f} ms, {each['ratio']:.2f}")
+    for engine in () if page else ("anydim", "onnxruntime"):
+        first = given["cases"][:1]
+        alone = {**given, "cases": first, "relaxed": True, "engines": [engine], "rounds": 1}
+        starts = [_node(alone)[0] for _ in range(5)]
+        took, busy = (min(each[kind] for each in starts) for kind in ("start", "processor"))
+        held = min(each["bytes"] for each in starts) / 2**20
+        about = f"{took:.0f} ms, {busy:.0f} ms of the processor, {held:.0f} MiB"
+        click.echo(f"{engine}: first result after {about}")
+
+
+def _compare(model: ad.Model, path: Path, folder: Path, cases: Sequence[Case], page: bool) -> None:
+    """Print the largest difference from onnxruntime; from this machine where an axis is 0."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    peer, random = onnxruntime.InferenceSession(str(path), options), np.random.default_rng(0)
+    feeds = [
+        {name: drawn(random, **spec) for name, spec in case.items()} for case in cases
+    ]  # fmt: skip
+    ask = answers_in_page if page else answers
+    for relaxed in (False, True):
+        found, largest = ask(folder, map(call_of, feeds), relaxed), 0.0
+        for inputs, answer in zip(feeds, found, strict=True):
+            whole = all(array.size for array in inputs.values())
+            wanted = peer.run(None, inputs) if whole else [*model(**inputs).values()]
+            for came, right in zip(outputs(model, answer).values(), wanted, strict=True):
+                assert came.shape == right.shape
+                apart = np.abs(came - right).max(initial=0)
+                largest = max(largest, apart / np.abs(right).max(initial=1e-2))
+        click.echo(f"{len(feeds)} sizes, relaxed {relaxed}: {largest:.1e} of the largest result")
+        assert largest <= TOLERANCE, largest
 
 
 def _cases(model: ad.Model, texts: Sequence[str]) -> list[Case]:
@@ -119,7 +167,7 @@ def _page(request: Mapping[str, Any]) -> list[dict[str, Any]]:
     there = Path(request["modules"], "onnxruntime-web", "dist")
     folders = {"": here, "model": Path(request["folder"]), "onnx": onnx.parent, "ort": there}
     script = b'<!doctype html><script type="module" src="/browsers.mjs"></script>'
-    found = posted(script, folders, request)
+    found = posted(script, folders, request, seconds=3600)
     assert isinstance(found, list)
     return found
 

@@ -38,10 +38,13 @@ def answers_in_page(
     return found
 
 
-def posted(page: bytes, folders: Mapping[str, Path], request: object) -> Any:
+def posted(
+    page: bytes, folders: Mapping[str, Path], request: object, seconds: int = _SECONDS
+) -> Any:
     """What a page posts to `answers`; it finds `request`, and folders by the first part of a path.
 
-    Files in no other folder are those of the folder ''.
+    Files in no other folder are those of the folder ''. `clock` is the processor time of the main
+    threads of pages, in milliseconds.
     """
     found: list[bytes] = []
     done = threading.Event()
@@ -53,6 +56,8 @@ def posted(page: bytes, folders: Mapping[str, Path], request: object) -> Any:
             file = folders[first] / rest if first in folders else folders[""] / path
             if path == "request":
                 self.answer(json.dumps(request).encode(), "application/json")
+            elif path == "clock":
+                self.answer(str(_busy(home)).encode(), "text/plain")
             elif not path:
                 self.answer(page, "text/html")
             elif file.is_file():
@@ -77,17 +82,32 @@ def posted(page: bytes, folders: Mapping[str, Path], request: object) -> Any:
         def log_message(self, *words: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home,
+    ):
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
-            address = f"http://127.0.0.1:{server.server_port}/"
-            command = [str(CHROMIUM), *_OPTIONS, f"--user-data-dir={home}", address]
-            quiet = subprocess.DEVNULL
-            browser = subprocess.Popen(command, stdout=quiet, stderr=quiet)
-            try:
-                assert done.wait(_SECONDS), "the page does not answer"
-            finally:
-                browser.terminate()
-                browser.wait(20)
-                server.shutdown()
+        address = f"http://127.0.0.1:{server.server_port}/"
+        command = [str(CHROMIUM), *_OPTIONS, f"--user-data-dir={home}", address]
+        quiet = subprocess.DEVNULL
+        browser = subprocess.Popen(command, stdout=quiet, stderr=quiet)
+        try:
+            assert done.wait(seconds), "the page does not answer"
+        finally:
+            browser.terminate()
+            browser.wait(20)
+            server.shutdown()
     return json.loads(found[0])
+
+
+def _busy(home: str) -> float:
+    """Milliseconds of processor time of the main threads of all pages of a browser."""
+    spent = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes()
+            if b"--type=renderer" in words and home.encode() in words:
+                spent += int((folder / "schedstat").read_text().split()[0])
+        except OSError:
+            pass  # it has ended
+    return spent / 1e6

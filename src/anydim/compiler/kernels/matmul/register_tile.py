@@ -81,8 +81,9 @@ class Tile:
 
     @property
     def shared(self) -> range:
-        """Row counts that have several tiles: more than half; none for small tiles of devices."""
-        return range(self.rows // 2 + 1 if self.rows > 4 else self.rows + 1, self.rows + 1)
+        """Row counts that have several tiles: more than half; none for small tiles of devices and
+        WebAssembly."""
+        return range(self.rows // 2 + 1 if self.rows > 5 else self.rows + 1, self.rows + 1)
 
     def widest(self, rows: int) -> int:
         """Return the vectors of the widest tile of `rows` rows: enough sums to hide FMA latency."""
