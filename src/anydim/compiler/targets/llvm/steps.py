@@ -56,7 +56,7 @@ class Steps(ThreadSteps, TileSteps):
         kind, value = step.value.type, self.values.value(step.value)
         if self.values.loops and kind.lanes * kind.dtype.bytes == _WASM_BYTES:
             text = _text(kind)
-            value = self.emitter.once(f'call {text} asm sideeffect "", "=r,0"({text} {value})')
+            value = self.emitter.once(f'call {text} asm "", "=r,0"({text} {value})')
         self.values.registers[step.name] = (value, kind)
 
     def _stack(self, step: ir.Stack) -> None:
