@@ -113,10 +113,11 @@ def compile(
         precision: `"exact"`: correctly rounded division; `"fast"`: division by multiplication with
             reciprocals; `"tf32"`: fast, and devices may round factors of float32 products;
             `"bfloat16"`: fast, and processors with such instructions round factors of products
-            with constants; `"int8"`: fast, and these factors are integers of 8 bits
-            (docs/numerics.md). `"auto"`: the fastest of these, without tf32, whose error on
-            `inputs` is at most `tolerance`. `{"/head/*": "exact", "*": "bfloat16"}`: by patterns of
-            nodes, the first that matches. None: as in `schedules`, else exact.
+            with constants; `"bfloat16x3"`, `"bfloat16x2"`: fast, and processors with tiles (AMX)
+            multiply sums of three or two bfloat16; `"int8"`: fast, and these factors are integers
+            of 8 bits (docs/numerics.md). `"auto"`: the fastest of exact, fast, bfloat16 and int8
+            whose error on `inputs` is at most `tolerance`. `{"/head/*": "exact", "*": "bfloat16"}`:
+            by patterns of nodes, the first that matches. None: as in `schedules`, else exact.
         target: `"llvm"`, or `"c"` through a C compiler. None: the setting `target`.
         arenas: Most concurrent calls, each with its own arena. None: no limit.
         wait: Seconds that a further call waits for an arena. None: no limit.

@@ -207,8 +207,10 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
         "and by values that a row shares multiply by reciprocals. tf32: like fast, and devices "
         "may round the factors of float32 products to 11 bits. bfloat16: like fast, and "
         "processors with such instructions round the factors of products with constants to 8 "
-        "bits; sums are float32. int8: like fast, and factors of products with constants are "
-        "integers of 8 bits. 'head/*=exact, Gemm=int8, bfloat16': by patterns of nodes.",
+        "bits; sums are float32. bfloat16x3, bfloat16x2: the factors are sums of three or two "
+        "such numbers, on processors with tiles (AMX). int8: like fast, and factors of products "
+        "with constants are integers of 8 bits. 'head/*=exact, Gemm=int8, bfloat16': by patterns "
+        "of nodes.",
     ),
     click.option(
         "--strategies", type=NamedType("--strategies", "'layer*/attn=exact()'"), multiple=True,

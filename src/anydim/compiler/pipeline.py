@@ -50,6 +50,7 @@ from anydim.compiler.passes.lower import Lower
 from anydim.compiler.passes.opaque_launches import Opaque, add_guards
 from anydim.compiler.passes.options import (
     BFLOAT16,
+    BFLOAT16X2,
     INT8,
     PLAIN,
     KernelOptions,
@@ -339,7 +340,7 @@ def run_pipeline(
             elsewhere = _On(other, on.devices, taken)
             return _lowered(graph, elsewhere, options, cores, quiet, lambda kernel: None, Store())
 
-    rounded = options.precisions & {BFLOAT16, INT8}
+    rounded = options.precisions & {BFLOAT16, BFLOAT16X2, INT8}
     return Compiled(
         built.executable, lowered.made.program, _reference(plain, float64), report,
         partial(index_ranges, plain), plain.lists, again,

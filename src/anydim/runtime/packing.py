@@ -62,7 +62,8 @@ def _pack_bytes(
     groups, own, taps, k = _sizes(*parts)
     each = 4 // panels.element
     count, words = -(-own // panels.width), -(-k // each)
-    depth, every = panels.depth, taps * words
+    used, part = panels.part_words(taps, k)
+    depth, every = panels.depth, panels.parts * part
     sums_at = every if panels.width == 1 else -(-every // depth) * depth
     length = sums_at + 1 if panels.width > 1 else -(-(every + 1) // depth) * depth
     one = length * panels.width * 4
@@ -79,6 +80,10 @@ def _pack_bytes(
             source = source ^ numpy.uint8(128)
         padded = numpy.zeros((groups, count * panels.width, taps, words * each), unit)
         padded[:, :own, :, :k] = source
+        if part > used:
+            whole_parts = numpy.zeros((groups, len(padded[0]), panels.parts, part * each), unit)
+            whole_parts[..., : used * each] = padded.reshape(*whole_parts.shape[:3], used * each)
+            padded = whole_parts
         words_of = padded.reshape(groups, count, panels.width, every, each)
         result[:, :, :every] = words_of.transpose(0, 1, 3, 2, 4)
         result[:, :, every:] = 0

@@ -40,7 +40,7 @@ class BytesPanels:
     `unsigned` gives their signedness after that. Their sums are multiplied by `factor`. Panels are
     padded with zeros to a multiple of `depth` 4-byte words; `spare` more such panels may be read,
     their contents are not used. With an `element` of 2 bytes words hold two numbers, such as
-    bfloat16, and there are no sums.
+    bfloat16, and there are no sums. Taps may be several `parts` of equal count, each padded so.
     """
 
     width: int
@@ -55,6 +55,12 @@ class BytesPanels:
     depth: int = 1
     spare: int = 0
     element: int = 1
+    parts: int = 1
+
+    def part_words(self, taps: int, k: int) -> tuple[int, int]:
+        """The words of a part, and with its padding, if there are several."""
+        used = taps // self.parts * -(-k // (4 // self.element))
+        return used, used if self.parts == 1 else -(-used // self.depth) * self.depth
 
 
 @dataclass(frozen=True)

@@ -218,7 +218,7 @@ def _bytes(packing: Packing, item: int) -> int:
 def _length(packing: BytesPanels) -> int:
     """The words of a column of a panel, with its sum."""
     _, _, taps, k = _sizes(packing)
-    every, depth = taps * -(-k // (4 // packing.element)), packing.depth
+    every, depth = packing.parts * packing.part_words(taps, k)[1], packing.depth
     return -(-every // depth) * depth + 1 if packing.width > 1 else -(-(every + 1) // depth) * depth
 
 
@@ -232,6 +232,8 @@ def _limits(packing: Packing) -> Iterator[tuple[int, int]]:
         yield packing.depth, _DEEPEST
         yield 1 + packing.spare, _DEEPEST
         yield (1 if packing.element in (1, 2) else 0), 1
+        whole = 0 < packing.parts <= _DEEPEST and _sizes(packing)[2] % packing.parts == 0
+        yield int(whole), 1
     else:
         yield packing.depth, _DEEPEST + packing.k[0]
         yield packing.depth - packing.k[0] + 1, _DEEPEST
@@ -282,11 +284,13 @@ def _of_bytes(data: numpy.ndarray, given: BytesPanels) -> numpy.ndarray:
     (groups, own, taps, k), width, length = _sizes(given), given.width, _length(given)
     each = 4 // given.element
     count, words = -(-own // width), -(-k // each)
-    every = taps * words
+    used, part = given.part_words(taps, k)
+    every = given.parts * part
     whole = _reshape(data, groups * count + given.spare, length, width, 4)[: groups * count]
     numbers = whole.reshape(groups, count, length, width, 4).view(number_type(given))
     panels = numbers[:, :, :every]
-    columns = panels.transpose(0, 1, 3, 2, 4).reshape(groups, count * width, taps, words * each)
+    columns = panels.transpose(0, 1, 3, 2, 4).reshape(groups, count * width, given.parts, -1)
+    columns = columns[..., : used * each].reshape(groups, count * width, taps, words * each)
     found = columns[:, :own, :, :k]
     return found ^ numpy.uint8(128) if given.flipped else found
 

@@ -94,6 +94,29 @@ def test_words_of_two_numbers(groups: int, k: int, n: int) -> None:
     assert plain.tobytes() == array.tobytes()
 
 
+@pytest.mark.parametrize("taps, k, n", [(2, 5, 3), (3, 33, 70), (6, 32, 32), (6, 64, 1)])
+def test_words_of_parts(taps: int, k: int, n: int) -> None:
+    array = convert_array(floats(taps, n, k), bfloat16.numpy)
+    parts = ((), ((n, k),), ((taps, n * k),), ((k, 1),))
+    layouts = [
+        BytesPanels(width, *parts, 0, False, False, 1, 16, 0, 2, count)
+        for width in (32, 48) for count in (1, 2, 3) if taps % count == 0
+    ]  # fmt: skip
+    for given, wanted in permutations(layouts, 2):
+        assert (moved(array, given, wanted) == packed(array, wanted)).all()
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 3, 2**40])
+def test_unlike_parts_are_refused(wrong: int) -> None:
+    array = convert_array(floats(4, 8, 16), bfloat16.numpy)
+    parts = ((), ((8, 16),), ((4, 128),), ((16, 1),))
+    given = BytesPanels(8, *parts, 0, False, False, 1, 16, 0, 2, 2)
+    data = packed(array, given)
+    for pair in ((given, replace(given, parts=wrong)), (replace(given, parts=wrong), given)):
+        with pytest.raises(ArtefactError):
+            repack(data, *pair, array.dtype, np.zeros(data.size, np.uint8))
+
+
 @pytest.mark.parametrize("element", [0, 2, 3, 4, -1])
 def test_words_of_other_numbers_are_refused(element: int) -> None:
     bytes_ = np.arange(15, dtype=np.int8)

@@ -31,6 +31,7 @@ from anydim.compiler.graph.derivations import (
     Converted,
     Evaluated,
     LastAxis,
+    Parts,
     Scaled,
     Step,
     Weight,
@@ -114,6 +115,8 @@ class _Writer:
             return ["axis", inputs, step.axis]
         if isinstance(step, Converted):
             return ["convert", inputs, step.dtype.name]
+        if isinstance(step, Parts):
+            return ["parts", inputs, step.count]
         text = print_group(_rename_tensors(step.group))
         number = self.texts.setdefault(text, len(self.texts))
         return ["evaluate", inputs, number, step.dtype.name, step.long, step.output]
@@ -241,6 +244,8 @@ class _Derived:
             return LastAxis(*rest)
         if kind == "convert":
             return Converted(DTYPES[rest[0]])
+        if kind == "parts":
+            return Parts(*rest)
         number, dtype, long, output = rest
         return Evaluated(self._group(number), DTYPES[dtype], long, output)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy
 
 from anydim.base.digest import sha256
-from anydim.base.dtypes import DType, convert_array, float64, from_numpy
+from anydim.base.dtypes import DType, bfloat16, convert_array, float32, float64, from_numpy
 from anydim.base.records import dataclass
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import Group
@@ -26,9 +26,11 @@ from anydim.lang.tree import Group
 if TYPE_CHECKING:
     from anydim.compiler.graph.nodes import Constant
 
+_SMALLEST = numpy.float32(2.0**-133)  # bfloat16
 FACTS = {
     "finite": lambda array: bool(numpy.isfinite(array).all()),
     "zero": lambda array: not array.any(),
+    "fits parts": lambda array: bool((numpy.abs(array) <= 2.0**40).all()),  # float_parts.py
 }
 
 
@@ -110,7 +112,27 @@ class Converted:
         return found
 
 
-Step: TypeAlias = "Evaluated | Scaled | LastAxis | Converted"
+@dataclass(frozen=True)
+class Parts:
+    """The elements as sums of `count` bfloat16 along a new first axis: each is what is left.
+
+    Numbers below the smallest bfloat16 become it, not zero: an infinity times them is infinite.
+    """
+
+    count: int
+
+    def run(self, *arrays: numpy.ndarray) -> numpy.ndarray:
+        """The array."""
+        rest, found = arrays[0].astype(numpy.float32), []
+        small = (rest != 0) & (numpy.abs(rest) < _SMALLEST)
+        rest = numpy.where(small, numpy.copysign(_SMALLEST, rest), rest)
+        for _ in range(self.count):
+            found.append(convert_array(rest, bfloat16.numpy))
+            rest = rest - convert_array(found[-1], float32.numpy)
+        return numpy.stack(found)
+
+
+Step: TypeAlias = "Evaluated | Scaled | LastAxis | Converted | Parts"
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from anydim.compiler.kernels.ir import Library
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.template import Template, first_match
 from anydim.compiler.passes.flow import group_of, unpack
-from anydim.compiler.passes.options import BFLOAT16, EXACT
+from anydim.compiler.passes.options import EXACT
 from anydim.compiler.passes.round_factors import Rounding
 from anydim.lang.tree import Statement
 
@@ -38,7 +38,7 @@ def libraries_ahead(
 ) -> Iterator[Library]:
     """The libraries of the first product of each kind, lowered without fusion.
 
-    With precision "bfloat16", of products that will have rounded factors.
+    Of products that will have rounded factors, with such a precision.
     """
     seen: set[Hashable] = set()
     rounding = Rounding(graph, machine, templates)
@@ -47,7 +47,7 @@ def libraries_ahead(
         if kind is None or kind in seen:
             continue
         seen.add(kind)
-        made = rounding.round_product(line) if precision == BFLOAT16 else line
+        made = rounding.round_product(line, precision)
         constants = frozenset(rounding.constants)
         group = group_of([made.statement], rounding.types, [made.target])
         found = first_match(templates, group, graph.box, machine, constants)

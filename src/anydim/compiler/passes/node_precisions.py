@@ -19,10 +19,16 @@ from anydim.base.text import quote_list
 from anydim.base.user_values import short_repr
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.passes.device_placement.rules import Rule, all_nodes, check_rules_match
-from anydim.compiler.passes.options import BFLOAT16, EXACT, INT8, KernelOptions, known_precision
+from anydim.compiler.passes.options import (
+    BFLOAT16_PARTS,
+    EXACT,
+    INT8,
+    KernelOptions,
+    known_precision,
+)
 
 ALL = "*"
-_OF_NODES = (EXACT, BFLOAT16, INT8)  # of products; others concern divisions and devices
+_OF_NODES = (EXACT, *BFLOAT16_PARTS, INT8)  # of products; others concern divisions and devices
 
 
 def precision_rules(given: Any) -> tuple[str, tuple[Rule, ...]]:

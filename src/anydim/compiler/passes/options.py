@@ -31,8 +31,11 @@ _LINE = re.compile(r"\s*([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?\s*:\s*([^#]*?)\s*(?:
 _WORD = re.compile(r"(\w+)\s*=\s*(\w+)")
 EXACT, FAST = "exact", "fast"
 BFLOAT16, INT8 = "bfloat16", "int8"
+BFLOAT16X2, BFLOAT16X3 = "bfloat16x2", "bfloat16x3"
 AUTO = "auto"  # chosen by measurements (api/precision_choice.py)
-_PRECISIONS = (EXACT, FAST, TF32, BFLOAT16, INT8)
+# parts of a factor of a product with constants, each of them a bfloat16
+BFLOAT16_PARTS: Mapping[str, int] = {BFLOAT16X3: 3, BFLOAT16X2: 2, BFLOAT16: 1}
+_PRECISIONS = (EXACT, FAST, TF32, *BFLOAT16_PARTS, INT8)
 _WORDS: Mapping[str, Mapping[str, Any]] = {  # options of a whole function other than schedules
     "fuse": {"true": True, "false": False},
     "memory": PLANNERS,
@@ -49,8 +52,9 @@ class KernelOptions:
     `precision`: "exact" rounds every division correctly; "fast" computes divisions by literals and
     by values shared along a row as products with reciprocals, off by one or two units in the last
     place; "tf32" also rounds the float32 factors of products on devices to 11 bits; "bfloat16" is
-    fast and rounds the factors of products with constants on processors to 8 bits, "int8" to
-    integers of 8 bits with a scale for each row of values and each column of weights.
+    fast and rounds the factors of products with constants on processors to 8 bits, "bfloat16x2" and
+    "bfloat16x3" on those with tiles to sums of two or three such numbers, "int8" to integers of 8
+    bits with a scale for each row of values and each column of weights.
     `nodes` are the precisions of products of some nodes, by `Node.source`.
     `pads` are the sizes to which a strategy pads dims.
     """

@@ -1,11 +1,15 @@
-"""Products with factors rounded to bfloat16, with `precision="bfloat16"`.
+"""Products with factors rounded to bfloat16, with `precision="bfloat16"`, or in parts of it.
 
     y(m,n) +=! a(m,k) * w(k,n)                                      becomes
     y(m,n) +=! float(bfloat16(a(m,k))) * float(w'(k,n))
 
-with constant weights w' of 16 bits. Both products of attention are rounded, where queries and
-keys have one length; other products of two values of the call stay float32. So do 3 x 3
-convolutions in a quarter of their products (Winograd's algorithm).
+with constant weights w' of 16 bits. With "bfloat16x3" and "bfloat16x2" w' are three or two parts of
+the weights, and kernels split a likewise (`matmul/int8/float_parts.py`):
+    y(m,n) +=! a(m,k) * float(w'(j,k,n))
+
+Both products of attention are rounded by "bfloat16", where queries and keys have one length; other
+products of two values of the call stay float32. So do 3 x 3 convolutions in a quarter of their
+products (Winograd's algorithm).
 
 After: every product and convolution with constant weights uses the bfloat16 kernel of this machine
 if there is one, and it is not slower than the float32 kernel by the rules of sizes below.
@@ -14,12 +18,12 @@ if there is one, and it is not slower than the float32 kernel by the rules of si
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from anydim.base.dtypes import bfloat16, float32
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
-from anydim.compiler.graph.derivations import Converted
+from anydim.compiler.graph.derivations import Converted, Parts
 from anydim.compiler.graph.nodes import Constant, Graph
 from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.kernels.launch import Machine
@@ -36,10 +40,10 @@ from anydim.compiler.passes.flow import (
     unpack,
 )
 from anydim.compiler.passes.fuse import attention_candidates
-from anydim.compiler.passes.options import BFLOAT16
-from anydim.lang.tree import Apply, Cast, Expr, Read, Statement, TensorType
+from anydim.compiler.passes.options import BFLOAT16, BFLOAT16_PARTS
+from anydim.lang.tree import Apply, Axis, Cast, Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import address, affine
-from anydim.sizes import product
+from anydim.sizes import as_size, product
 
 # Fewer cost more than in float32: 1000 rows by 3 x 1000 1.41, by 16 x 4096 1.61, by 64 x 16 1.14.
 # Rows that are columns in memory are gathered into words: 32 columns 1.09 to 1.46, 48 1.05 to 1.26,
@@ -48,7 +52,12 @@ MIN_TERMS, MIN_COLUMNS, MIN_GATHERED = 32, 32, 80
 # Convolutions, channels first: 27 terms 1.05 to 1.17, 72 0.64; 1 x 1 from 256 channels to 48 0.84
 # to 1.32, to 64 0.67 to 0.82.
 MIN_PIXEL_ROWS = 64
-ERROR = "each factor is off by up to 2^-8 of itself; sums are float32"
+_PART = "part"  # the axis of parts of weights
+ERRORS = {
+    1: "each factor is off by up to 2^-8 of itself; sums are float32",
+    2: "each factor is off by up to 2^-16 of itself; sums are float32",
+    3: "each factor is the sum of three bfloat16; sums are float32",
+}
 
 
 @dataclass(frozen=True)
@@ -65,16 +74,20 @@ class RoundFactors:
     notes: list[str] = field(default_factory=list)
 
     def run(self, graph: Graph) -> Graph:
-        if BFLOAT16 not in (self.precision, *self.nodes.values()):
+        named = {*BFLOAT16_PARTS} & {self.precision, *self.nodes.values()}
+        if not named:
             return graph
         work = Rounding(graph, self.machine, self.templates)
         lines = [
-            work.round_product(line) if self._is_rounded(line) else line for line in unpack(graph)
+            work.round_product(line, self.nodes.get(line.source, self.precision))
+            for line in unpack(graph)
         ]
-        lines = work.round_attention(lines, self._is_rounded)
-        products = [line for line in lines if is_product(line.statement)]
+        if BFLOAT16 in named:
+            lines = work.round_attention(lines, self._is_rounded)
+        products = [line for line in lines if is_product(line.statement) or line in work.made]
         if products:
-            self.notes.append(_note(len(work.made), len(products), self.machine))
+            name = self.precision if self.precision in named else min(named)
+            self.notes.append(_note(name, len(work.made), len(products), self.machine))
         graph = graph.replace(constants=work.constants)
         return pack(graph, live(lines, graph.outputs), work.types)
 
@@ -82,12 +95,12 @@ class RoundFactors:
         return self.nodes.get(line.source, self.precision) == BFLOAT16
 
 
-def _note(rounded: int, products: int, machine: Machine) -> str:
+def _note(name: str, rounded: int, products: int, machine: Machine) -> str:
     """What of the products runs in bfloat16, and with what error."""
-    counted = f"precision bfloat16: {rounded} of {count_of(products, 'product')}"
+    counted = f"precision {name}: {rounded} of {count_of(products, 'product')}"
     if rounded:
-        return f"{counted}, {ERROR}"
-    if machine.pairs or machine.pair_tiles:
+        return f"{counted}, {ERRORS[BFLOAT16_PARTS[name]]}"
+    if machine.pair_tiles or (machine.pairs and BFLOAT16_PARTS[name] == 1):
         return f"{counted}; the others have no constant factor, or no such kernel"
     return f"{counted}; this processor adds no bfloat16 products, all are float32"
 
@@ -100,22 +113,27 @@ class Rounding:
         self.templates = tuple(templates)
         self.types, self.constants = dict(graph.types), dict(graph.constants)
         self.made: list[Line] = []
-        self._narrow: dict[str, str] = {}
+        self._narrow: dict[tuple[str, int], str] = {}
 
-    def round_product(self, line: Line) -> Line:
+    def round_product(self, line: Line, precision: str) -> Line:
         """The line, with rounded factors if a kernel takes them."""
-        statement = line.statement
+        statement, parts = line.statement, BFLOAT16_PARTS.get(precision, 0)
+        if not parts or (parts > 1 and not self.machine.pair_tiles):
+            return line
         if not is_product(statement) or self.types[line.target].dtype != float32:
             return line
         assert isinstance(statement.body, Apply)
         found = [read_of(factor) for factor in statement.body.arguments]
-        if any(self.types[read.tensor].dtype not in (float32, bfloat16) for read in found):
+        accepted = (float32, bfloat16) if parts == 1 else (float32,)
+        if any(self.types[read.tensor].dtype not in accepted for read in found):
             return line
         if not any(self._is_worthwhile(read, statement) for read in found):
             return line
         if _has_groups(found, statement) or self._is_gathered(found, statement):
             return line
-        new = self._round(line)
+        new = self._with_parts(line, found, parts) if parts > 1 else self._round(line)
+        if new is None:
+            return line
         match = self._template_of(new)
         if match is None or not match.rounds:
             return line
@@ -189,6 +207,24 @@ class Rounding:
         strided = any(form and form.stride(term.name).constant != 1 for form in forms)
         return strided and columns < MIN_GATHERED
 
+    def _with_parts(self, line: Line, found: Sequence[Read], parts: int) -> Line | None:
+        """The line with the weights in parts, along a new axis of the sum; None where some part
+        would not be finite."""
+        statement, part = line.statement, Axis(_PART, as_size(parts))
+        factors: list[Expr] = []
+        for read in found:
+            constant = self.constants.get(read.tensor)
+            if constant is None:
+                factors.append(read)
+            elif read.default is not None or read.flat or not constant.are("fits parts"):
+                return None
+            else:
+                name = self._narrow_constant(read.tensor, parts)
+                factors.append(Cast(float32, Read(name, (Index(_PART), *read.indices))))
+        sums = (part, *statement.reduced)
+        body = Apply("mul", tuple(factors))
+        return Line(replace(statement, body=body, reduced=sums), line.source)
+
     def _factor(self, read: Read) -> Expr:
         """A factor as bfloat16: constants are rounded here, other values while they are packed."""
         if self.types[read.tensor].dtype == bfloat16:
@@ -197,13 +233,16 @@ class Rounding:
             return Cast(float32, Cast(bfloat16, read))
         return Cast(float32, Read(self._narrow_constant(read.tensor), read.indices, flat=read.flat))
 
-    def _narrow_constant(self, name: str) -> str:
-        """The constant in 16 bits."""
-        if name not in self._narrow:
-            narrow = self._narrow[name] = unique_name(f"{name}/bfloat16", self.types)
-            self.types[narrow] = TensorType(bfloat16, self.types[name].shape)
-            self.constants[narrow] = Constant.derive(Converted(bfloat16), self.constants[name])
-        return self._narrow[name]
+    def _narrow_constant(self, name: str, parts: int = 1) -> str:
+        """The constant in 16 bits, or in parts of them."""
+        if (name, parts) not in self._narrow:
+            narrow = self._narrow[name, parts] = unique_name(f"{name}/bfloat16", self.types)
+            shape = self.types[name].shape
+            whole = shape if parts == 1 else (as_size(parts), *shape)
+            self.types[narrow] = TensorType(bfloat16, whole)
+            step = Converted(bfloat16) if parts == 1 else Parts(parts)
+            self.constants[narrow] = Constant.derive(step, self.constants[name])
+        return self._narrow[name, parts]
 
 
 def _has_groups(factors: Sequence[Read], statement: Statement) -> bool:

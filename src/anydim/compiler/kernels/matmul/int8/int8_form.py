@@ -6,7 +6,8 @@ in loops, then pointwise statements on C. a and b are reads of integers of at mo
 int32; the zero points are constant along t and k. The reads are otherwise arbitrary: strides,
 windows, padding. n are the last axes of C, if they are contiguous there; b may be read by each of
 them (`columns`; empty when n suffices), and a of bfloat16 by each axis of m (`rows`). k is the axis
-that is multiplied four at a time, t (the taps) the other reduced axes.
+that is multiplied four at a time, t (the taps) the other reduced axes. The first tap of float32
+factors in parts numbers the parts of b, and is no axis of a.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from anydim.compiler.kernels.matmul.epilogue import (
     product_of,
     streams_of,
 )
-from anydim.compiler.kernels.matmul.int8.word_types import BYTES, PAIRS, WordType
+from anydim.compiler.kernels.matmul.int8.word_types import BYTES, WordType
 from anydim.compiler.kernels.matmul.product_axes import (
     Parts,
     ProductAxes,
@@ -176,7 +177,8 @@ def _with_groups(
 def _factor(expr: Expr, group: Group, statement: Statement, word: WordType) -> Int8Factor | None:
     """Match int32(read) or int32(read) - zero, where the read has at most eight bits.
 
-    For bfloat16, float32(bfloat16(read)) or float32(read of bfloat16).
+    For bfloat16, float32(bfloat16(read)) or float32(read of bfloat16); for parts, a read of float32
+    or the latter.
     """
     types = {t.name: t.type for t in (*group.inputs, *group.temporaries, *group.outputs)}
     zero: Expr | None = None
@@ -185,7 +187,10 @@ def _factor(expr: Expr, group: Group, statement: Statement, word: WordType) -> I
         reduced = {axis.name for axis in statement.reduced}
         if dtype_of(zero, types) != int32 or free_axes(zero) & reduced or not _plain(zero, group):
             return None
-    read = read_widened(expr, types) if word == PAIRS else _read_of_integers(expr, types)
+    if word.split and isinstance(expr, Read):
+        read: Read | None = expr if types[expr.tensor].dtype == float32 else None
+    else:
+        read = read_widened(expr, types) if word.is_pair else _read_of_integers(expr, types)
     inputs = {tensor.name for tensor in group.inputs}
     if read is None or read.tensor not in inputs:
         return None
@@ -273,14 +278,22 @@ class _Reading:
     word: WordType
 
     def form(self, outputs: tuple[Output, ...]) -> Int8Form | None:
-        axes = matrix_axes(self.statement, free_axes(self.a.read), free_axes(self.b.read))
+        in_a, part = free_axes(self.a.read), self.statement.reduced[:1]
+        if self.word.split:
+            read = self.a.dtype == float32 and self.b.dtype == bfloat16
+            if not read or part[0].name in in_a:
+                return None
+            in_a |= {part[0].name}
+        axes = matrix_axes(self.statement, in_a, free_axes(self.b.read))
         if axes is None or not axes.sums or not self._fitting_zeros(axes):
             return None
         if not axes.rows and (self._along(axes) or (axes.batch and self._is_depthwise(axes))):
             return None
         merged = self._merge(axes, outputs)
-        if self.word == PAIRS and self._slides(merged.k):
+        if self.word.is_pair and self._slides(merged.k):
             return None  # one channel: 1.1 to 2.0 of float32's time
+        if self.word.split and (not merged.taps or tuple(merged.taps[0]) != part):
+            return None
         return self._over(merged, outputs)
 
     def _along(self, axes: ProductAxes) -> bool:
@@ -342,7 +355,7 @@ class _Reading:
 
         So a tile has pixels of several lines, and of several images, by weights in panels.
         """
-        if self.word != PAIRS or not every or self.a.read.tensor in self.constants:
+        if not self.word.is_pair or not every or self.a.read.tensor in self.constants:
             return False
         return self.b.read.tensor in self.constants and len(every[-1]) > len(m[-1])
 

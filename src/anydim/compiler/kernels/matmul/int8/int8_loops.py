@@ -27,6 +27,7 @@ from anydim.compiler.kernels.matmul.epilogue_loop import epilogue_function
 from anydim.compiler.kernels.matmul.int8.blocking import cut_of, joinable
 from anydim.compiler.kernels.matmul.int8.few_rows import MAX_ROWS as FEW
 from anydim.compiler.kernels.matmul.int8.few_rows import WIDE, few_rows, supports_few_rows
+from anydim.compiler.kernels.matmul.int8.float_parts import PartsPack
 from anydim.compiler.kernels.matmul.int8.im2col import ImagePack, image_of
 from anydim.compiler.kernels.matmul.int8.int8_form import Int8Factor, Int8Form
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import (
@@ -51,7 +52,7 @@ from anydim.compiler.kernels.matmul.int8.stride_phases import (
     PhasesPack,
     phases_of,
 )
-from anydim.compiler.kernels.matmul.int8.word_types import PAIRS, WORD
+from anydim.compiler.kernels.matmul.int8.word_types import WORD
 from anydim.compiler.kernels.matmul.matmul_kernel import call, packed_at, roles_of
 from anydim.compiler.kernels.matmul.work_partition import RECTANGLE
 from anydim.compiler.kernels.versions import checked_version, taken_where
@@ -82,8 +83,8 @@ class Int8Writer(Blocked):
         self.cut = cut_of(form, layout, tile, machine, self.image, version)
         self.partition = self.cut.partition
         depth = layout.depth
-        if form.word == PAIRS:
-            library = pair_library(tile, depth, layout.height)
+        if form.word.is_pair:
+            library = pair_library(tile, depth, layout.height, layout.parts)
         else:
             library = bytes_library(tile, layout.a_unsigned, depth)
         self.prefix, self.libraries = library.name, (library,)
@@ -154,7 +155,8 @@ class Int8Writer(Blocked):
     def callees(self) -> tuple[ir.Function, ...]:
         """Return the functions that pack the factors, and the epilogue."""
         lanes, context = self.tile.lanes, self._context()
-        pack = BytesPack(self.form, self.layout, context, self.pointers, lanes)
+        made = PartsPack if self.form.word.split else BytesPack
+        pack = made(self.form, self.layout, context, self.pointers, lanes)
         self.packing: dict[str, ir.Function] = {}
         if not self.layout.a_packed:
             self.packing["rows"] = pack.rows()
@@ -169,6 +171,8 @@ class Int8Writer(Blocked):
             self.packing["panel"] = pack.panel()
         if self.few_rows_supported:
             self.packing["few"] = few_rows(pack)
+        if isinstance(pack, PartsPack):
+            self.packing["unfit"] = pack.unfit_row()
         loops = (*(walk.name for walk in self.form.loops), "row_sums_at", "column_sums_at")
         self.epilogue = epilogue_function(
             self.outputs, self.form.word.total, lanes, loops, self._context(running=True),
@@ -392,7 +396,7 @@ class Int8Writer(Blocked):
         block, last, rows = variable("block_row"), variable("last"), self.tile.rows
         row0, width = variable("row0"), self.layout.width
         if self.narrow == NEVER:
-            own = (ir.Let("rows", least(last - row0, rows)), self._tile(row0))
+            own = [ir.Let("rows", least(last - row0, rows)), self._tile(row0), *self._unfit_rows()]
             return Level("row0", block, last, rows, [*own, self._epilogue(constant(width))])
         height, strip, at = self.layout.height, variable("strip"), variable("tile_row")
         narrow = self.sizes.condition_flag(self.narrow)
@@ -424,6 +428,19 @@ class Int8Writer(Blocked):
         given = {} if rows is None else {"rows": rows}
         return call(name, **self._factors(at), **given, c=ir.Address("sums", sums))
 
+    def _unfit_rows(self) -> list[ir.Step]:
+        """Compute the sums of a tile's rows that have no parts, in float32."""
+        if "unfit" not in self.packing:
+            return []
+        layout, row = self.layout, variable("unfit")
+        first = variable("row0") + row
+        at = (first - variable("block_row")) * self.sizes.value(layout.row)
+        flag = ir.Load(ir.Type(int32), "scratch", at + self.sizes.value(layout.words))
+        sums = ir.Address("sums", row * layout.width)
+        step = call(self.packing["unfit"], dst=sums, first=first, count=constant(1),
+                    b_at=variable("b_at"))  # fmt: skip
+        return [loop("unfit", 0, variable("rows"), 1, ir.If(flag.differs(0), (step,)))]
+
     def _panel_of_rows(self, row: ir.Value) -> ir.Step:
         """Compute the sums of a panel of rows by a few columns."""
         at = self._rows_at(quotient(row, self.layout.height))
@@ -439,9 +456,10 @@ class Int8Writer(Blocked):
         layout, value = self.layout, self.sizes.value
         b_at: ir.Value = variable("b_at")
         own = {"words": value(layout.words), "a_row": value(layout.row)}
-        if self.form.word == PAIRS and layout.depth > 1:  # tiles take the words of all taps
-            own |= {"runs": constant(1), "a_run": constant(0), "b_run": constant(0)}
-        elif self.form.word == PAIRS:
+        if self.form.word.is_pair and layout.depth > 1:  # tiles take the words of all taps
+            none = constant(0)
+            own |= {"words": value(layout.part), "runs": none, "a_run": none, "b_run": none}
+        elif self.form.word.is_pair:
             words, start = value(layout.kept.run), value(layout.kept.start)
             run = value(layout.kept.weights_run)
             own |= {"words": words, "runs": value(layout.kept.runs), "a_run": words, "b_run": words}

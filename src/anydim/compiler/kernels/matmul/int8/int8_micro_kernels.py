@@ -11,7 +11,7 @@ On machines with tile registers (`ir.Tiles`) the kernel uses up to 2 x 2 of them
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -121,21 +121,31 @@ def _sets(rows: int, vectors: int) -> int:
 def tile_kernel(
     tile: Tile, rows: int, vectors: int, prefix: str,
     dots: Callable[[int, int, int], ir.Step], word: WordType = BYTES,
+    parts: Sequence[tuple[int, int]] = ((0, 0),),
 ) -> ir.Function:  # fmt: skip
-    """Return a kernel with sums in tile registers 0 to 3, a in 4 and 5, and b in 6 and 7."""
+    """Return a kernel with sums in tile registers 0 to 3, a in 4 and 5, and b in 6 and 7.
+
+    `parts` are the parts of a and b that are multiplied, `words` words from each other.
+    """
     a_tiles, b_tiles = range(rows // ir.TILE), range(vectors)
     a_row, width = variable("a_row"), constant(tile.width)
 
     def memory(number: int, buffer: str, *at: ir.Value, row: ir.Value) -> ir.TileMemory:
         return ir.TileMemory(number, buffer, index_sum(*at), row, buffer == "c")
 
-    at = variable("word")
-    steps: list[ir.Step] = [
-        memory(6 + j, "b", at * width, constant(j * ir.TILE), row=width) for j in b_tiles
-    ]
-    for i in a_tiles:
-        steps.append(memory(4 + i, "a", a_row * (i * ir.TILE), at, row=a_row))
-        steps += [dots(2 * i + j, 4 + i, 6 + j) for j in b_tiles]
+    def word_of(part: int) -> ir.Value:
+        return variable("word") + variable("words") * part if part else variable("word")
+
+    steps: list[ir.Step] = []
+    for (left, right), (old, before) in zip(parts, ((-1, -1), *parts)):
+        if right != before:
+            at = word_of(right) * width
+            steps += [memory(6 + j, "b", at, constant(j * ir.TILE), row=width) for j in b_tiles]
+        for i in a_tiles:
+            if left != old:
+                at = word_of(left)
+                steps.append(memory(4 + i, "a", a_row * (i * ir.TILE), at, row=a_row))
+            steps += [dots(2 * i + j, 4 + i, 6 + j) for j in b_tiles]
     indices = [(i, j) for i in a_tiles for j in b_tiles]
     ends = {(i, j): constant(i * ir.TILE * tile.width + j * ir.TILE) for i, j in indices}
     body: tuple[ir.Step, ...] = (

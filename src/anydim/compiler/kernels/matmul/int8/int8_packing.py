@@ -105,17 +105,22 @@ class BytesPack:
         """Return the function that writes rows `first` to `first + count` of a to dst."""
         code, root = self.code, self.root()
         with self.hoisting(root), code.range(0, PACK.count) as i:
-            row = root.inner(self._row(PACK.first + i))
-            at = code.let(i * self.sizes.value(self.layout.row * self.word.count))
-            with self.hoisting(row):
-                self.taps(row, lambda level, tap: self._bytes(level, at, tap))
-            if self.layout.b.has_zero:
-                self._row_sums(at)
-            elif self.layout.depth > 1 and self.word != BYTES:
-                self._row_padding(i)
+            row = root.inner(self.row_at(PACK.first + i))
+            self.words_of_row(row, i)
         return self.function("rows")
 
-    def _row(self, m: ir.Value) -> dict[str, ir.Value]:
+    def words_of_row(self, row: ScalarLowering, number_: ir.Value) -> None:
+        """Write the words of a row to dst, with what follows them."""
+        at = self.code.let(number_ * self.sizes.value(self.layout.row * self.word.count))
+        with self.hoisting(row):
+            self.taps(row, lambda level, tap: self._bytes(level, at, tap))
+        if self.layout.b.has_zero:
+            self._row_sums(at)
+        elif self.layout.depth > 1 and self.word != BYTES:
+            start, stop = (self.sizes.value(size) for size in (self.layout.words, self.layout.row))
+            self.zero_words(number_, start, stop)
+
+    def row_at(self, m: ir.Value) -> dict[str, ir.Value]:
         """Return the indices of a row of a."""
         if not self.form.rows:
             return {"m": m}
@@ -140,10 +145,9 @@ class BytesPack:
 
         self.code.sweep(constant(0), self.sizes.value(self.form.k), lanes, store)
 
-    def _row_padding(self, row: ir.Value) -> None:
-        """Zero the words after a row: tiles multiply them by zeros, and NaN times zero is NaN."""
+    def zero_words(self, row: ir.Value, start: ir.Value, stop: ir.Value) -> None:
+        """Zero words of a row: tiles multiply them by zeros, and NaN times zero is NaN."""
         whole = self.code.let(row * self.sizes.value(self.layout.row))
-        start, stop = (self.sizes.value(size) for size in (self.layout.words, self.layout.row))
         with self.code.range(start, stop) as word:
             self.code.emit(ir.Store("dst", whole + word, number(int32, 0)))
 

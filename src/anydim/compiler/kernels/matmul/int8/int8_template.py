@@ -13,7 +13,7 @@ from dataclasses import replace
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.knobs import VERSIONS
-from anydim.compiler.kernels.launch import Launch, known_number, known_parts
+from anydim.compiler.kernels.launch import Launch, are_known, known_number, known_parts
 from anydim.compiler.kernels.matmul.int8.int8_form import Int8Factor, Int8Form, int8_form_of
 from anydim.compiler.kernels.matmul.int8.int8_loops import Int8Writer
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import (
@@ -22,7 +22,7 @@ from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import (
     tiles_of_words,
 )
 from anydim.compiler.kernels.matmul.int8.packed_layout import Layout, OperandSign, layout_of
-from anydim.compiler.kernels.matmul.int8.word_types import BYTES, PAIRS
+from anydim.compiler.kernels.matmul.int8.word_types import BYTES, PAIRS, PARTS
 from anydim.compiler.kernels.matmul.register_tile import TILE_KNOBS, TileSchedule, tile_of
 from anydim.compiler.kernels.schedule import any_version
 from anydim.compiler.kernels.template import Task, form_template
@@ -95,13 +95,26 @@ def _pairs_of(task: Task) -> Int8Form | None:
         return None
     form = int8_form_of(task.group, task.constants, PAIRS)
     if form is None:
-        return None
+        return _parts_of(task) if task.machine.pair_tiles else None
     if form.a.read.tensor in task.constants:
         return form if form.a.parts is not None else None
     fits = form.a.parts is not None or form.a.read.default is not None
     if form.taps:
         fits = (form.k.constant or 0) >= MIN_TAP
     return form if fits and form.b.parts is not None else None
+
+
+def _parts_of(task: Task) -> Int8Form | None:
+    """Return a product of float32 by constant columns in parts, see `float_parts.py`."""
+    form = int8_form_of(task.group, task.constants, PARTS)
+    if form is None or form.a.read.tensor in task.constants or form.b.parts is None:
+        return None
+    if form.b.start.constant is None or not are_known(*form.b.parts.all):
+        return None
+    fits = form.a.parts is not None or form.a.read.default is not None
+    if len(form.taps) > 1:
+        fits = (form.k.constant or 0) >= MIN_TAP
+    return form if fits and form.b.read.tensor in task.constants else None
 
 
 TEMPLATE = form_template(
@@ -135,7 +148,7 @@ def _panels(
     spare = depth - 1 if rows else 0  # padding rows, so that tiles read full rows
     return BytesPanels(
         width, batch, own, taps, k, start, sign.flipped, unsigned, by, depth, spare,
-        layout.word.element.bytes,
+        layout.word.element.bytes, layout.parts,
     )  # fmt: skip
 
 
@@ -145,6 +158,8 @@ def _reason(form: Int8Form, layout: Layout) -> str:
               (("rows", layout.a_packed), ("columns", layout.b_packed)) if is_packed]  # fmt: skip
     where = f"constant {packed[0]} packed at load time" if packed else "both factors packed on use"
     product = "an int8 product with int32 sums"
-    if form.word == PAIRS:
+    if form.word.split:
+        product = f"a product of factors in {layout.parts} parts of bfloat16 with float32 sums"
+    elif form.word.is_pair:
         product = "a product of factors rounded to bfloat16 with float32 sums"
     return f"{product}, {epilogue}; {where}"

@@ -24,15 +24,15 @@ from __future__ import annotations
 
 from anydim.base.dtypes import int32
 from anydim.base.records import dataclass
-from anydim.compiler.kernels.launch import are_known
+from anydim.compiler.kernels.launch import are_known, known_number
 from anydim.compiler.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.compiler.kernels.matmul.int8.int8_form import Int8Factor, Int8Form
 from anydim.compiler.kernels.matmul.int8.kept_taps import KeptTaps, kept_taps_of
-from anydim.compiler.kernels.matmul.int8.word_types import PAIRS, WordType
+from anydim.compiler.kernels.matmul.int8.word_types import WordType
 from anydim.compiler.kernels.matmul.register_tile import Tile
 from anydim.lang.tree import Apply, Cast, Expr, Group, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import rewrite
-from anydim.sizes import Size, align_up
+from anydim.sizes import Size, align_up, product
 
 ROW_SUMS, COLUMN_SUMS = "sums of rows", "sums of columns"
 PANEL_VECTORS = 3  # of rows in a panel: as many sums at once hide the latency of a product
@@ -60,7 +60,8 @@ class OperandSign:
 class Layout:
     """`words` of a row (without its sum), columns of a panel, and both operands.
 
-    A product takes `depth` words of a type at once. Sums add the `kept` taps.
+    A product takes `depth` words of a type at once. Sums add the `kept` taps. Each of `parts` of
+    the numbers has `part` words, whole products of them if there are several.
     """
 
     a: OperandSign
@@ -74,6 +75,8 @@ class Layout:
     word: WordType
     kept: KeptTaps
     height: int
+    parts: int
+    part: Size
 
     @property
     def row(self) -> Size:
@@ -108,12 +111,16 @@ def layout_of(
     image = (form.a if b_packed else form.b).read
     whole = depth > 1 or a_packed == b_packed  # tiles take whole panels
     height = PANEL_VECTORS * tile.lanes
-    turned = a_packed and form.word == PAIRS and depth == 1 and height % tile.rows == 0
+    turned = a_packed and form.word.is_pair and depth == 1 and height % tile.rows == 0
+    parts, part = 1, form.tap_count * form.tap_words
+    if form.word.split:
+        parts = known_number(form.taps[0][1])
+        part = align_up(product(extent for _, extent in form.taps[1:]) * form.tap_words, depth)
     return Layout(
         a=_sign_of(form.a, a_unsigned),
         b=_sign_of(form.b, not a_unsigned),
         a_unsigned=a_unsigned,
-        words=form.tap_count * form.tap_words,
+        words=part * parts,
         width=tile.width,
         a_packed=a_packed,
         b_packed=b_packed,
@@ -121,6 +128,8 @@ def layout_of(
         word=form.word,
         kept=kept_taps_of(form, image, group.type_of(image.tensor).shape, whole),
         height=height if turned else 1,
+        parts=parts,
+        part=part,
     )
 
 

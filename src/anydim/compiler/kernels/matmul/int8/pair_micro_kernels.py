@@ -9,6 +9,7 @@ they sum in another order than vectors ('dot_bfloat16' and `ir.TilePairs` define
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -31,20 +32,32 @@ from anydim.compiler.kernels.matmul.matmul_kernel import call
 from anydim.compiler.kernels.matmul.register_tile import Tile
 
 MAX_NARROW = 8  # columns of products by panels of rows
+# The products of parts of a and b, by the number of parts: small ones first, and each one has a
+# part of the one before, which stays in its registers.
+PRODUCTS: Mapping[int, tuple[tuple[int, int], ...]] = {
+    1: ((0, 0),),
+    2: ((0, 1), (0, 0), (1, 0)),
+    3: ((0, 2), (0, 1), (1, 1), (1, 0), (2, 0), (0, 0)),
+}
 
 
 @lru_cache(maxsize=16)
-def pair_library(tile: Tile, depth: int, height: int) -> ir.Library:
-    """Return the library for a register tile, the words per product and the rows of a panel."""
+def pair_library(tile: Tile, depth: int, height: int, parts: int = 1) -> ir.Library:
+    """Return the library for a register tile, the words per product, the rows of a panel and the
+    parts of a factor."""
     by = f"x{depth}" if depth > 1 else f"p{height}" if height > 1 else ""
     prefix = f"pairs_{tile.rows}x{tile.vectors}x{tile.lanes}{by}_{tile.unroll}"
-    return ir.Library(prefix, partial(_functions, tile, depth, height, prefix), identity=prefix)
+    prefix += f"_{parts}" if parts > 1 else ""
+    made = partial(_functions, tile, depth, height, parts, prefix)
+    return ir.Library(prefix, made, identity=prefix)
 
 
-def _functions(tile: Tile, depth: int, height: int, prefix: str) -> tuple[ir.Function, ...]:
+def _functions(
+    tile: Tile, depth: int, height: int, parts: int, prefix: str
+) -> tuple[ir.Function, ...]:
     heights = range(depth, tile.rows + 1, depth)
     shapes = [(rows, vectors) for rows in heights for vectors in range(1, tile.vectors + 1)]
-    whole = partial(tile_kernel, dots=ir.TilePairs, word=PAIRS)
+    whole = partial(tile_kernel, dots=ir.TilePairs, word=PAIRS, parts=PRODUCTS[parts])
     made = whole if depth > 1 else partial(_micro, height=height)
     kernels = [made(tile, rows, vectors, prefix) for rows, vectors in shapes]
     cases = tuple(
