@@ -15,6 +15,7 @@ import anydim as ad
 from anydim.base import settings
 from anydim.compiler.targets.llvm import host
 from anydim.runtime import cpu
+from tests.kernel_targets import needs_compiler
 from tests.models.building import graph, model, node
 from tests.tile_emulator import TILE_FLAGS, Emulator, reason
 from tests.tile_emulator import tiles as tiles
@@ -183,6 +184,19 @@ def test_saved_bytes(tiles: Emulator, tmp_path: Path) -> None:
     run.save(tmp_path / "layer.anydim", targets=[BYTES])
     assert_same(call(ad.load(tmp_path / "layer.anydim"), x), call(run, x))
     assert_used(tiles, "int8")
+
+
+@needs_compiler
+@pytest.mark.parametrize("precision", ["bfloat16", "bfloat16x3", "int8"])
+def test_a_compiler_of_c(tiles: Emulator, precision: str) -> None:
+    """Files of C have the instructions, with the bits of LLVM's code, exported ones too."""
+    made, x = layer(96, 65), drawn(37, 96)
+    run, own = (ad.compile(made, precision=precision, threads=1, target=t) for t in ("llvm", "c"))
+    want = call(run, x)
+    tiles.counted()
+    for rows in (1, 5, 37):
+        assert_same(call(own, x[:rows]), [want[0][:rows]])
+    assert_used(tiles, "int8" if precision == "int8" else "bfloat16")
 
 
 def test_a_call_that_ends_early_releases_its_tiles(tiles: Emulator) -> None:

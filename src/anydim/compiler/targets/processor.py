@@ -31,6 +31,8 @@ _TILES = ("amx-int8", "amx-tile")
 _PAIRS = ("avx512bf16", "avx512vl")
 _PAIR_TILES = ("amx-bf16", "amx-tile")
 _PERMUTES = ("avx512bw", "avx512vl")
+# The shapes of all tiles as int64s: palette 1; 64 bytes per row (16 bits each), 16 rows (8 bits)
+TILE_SHAPES = (1, 0, 0x0040004000400040, 0x0040004000400040, 0, 0, 0x1010101010101010, 0)
 WARPS = "warps"  # a feature: that of `Machine`
 WASM = "wasm32"  # an architecture, and the name of its processor
 
@@ -126,7 +128,14 @@ class Processor:
     @property
     def as_plain(self) -> Processor:
         """The same for targets without syntax for tiles and the like."""
-        dropped = (*_TILES, *_PAIR_TILES, _PAIRS[0])
+        return self._without(*_TILES, *_PAIR_TILES, _PAIRS[0])
+
+    @property
+    def as_plain_with_tiles(self) -> Processor:
+        """The same for targets that write tiles alone."""
+        return self._without(_PAIRS[0])
+
+    def _without(self, *dropped: str) -> Processor:
         kept = (f for f in self.features.split(",") if f[1:] not in dropped)
         return replace(self, features=",".join(kept), plain=True)
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy
 import pytest
 
+from anydim.base import settings
 from anydim.base.dtypes import int32
 from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
+from anydim.compiler.targets.c.compilers import writes_tiles
 from anydim.compiler.targets.evaluated.evaluator import run
 from anydim.compiler.targets.llvm.host import _describe_host, this_machine
 from anydim.compiler.targets.run import launch
 from anydim.compiler.targets.targets import target
 from anydim.runtime import cpu
+from tests.kernel_targets import HOST_TARGETS
 from tests.unit.compiler.targets.programs import kernel
 
 ZERO = ir.Const(ir.INDEX, 0)
@@ -40,13 +44,17 @@ def arrays() -> list[numpy.ndarray]:
 
 
 @pytest.mark.parametrize("unsigned", [True, False])
-@pytest.mark.parametrize("compiled", [False, True])
-def test_products(unsigned: bool, compiled: bool, request: pytest.FixtureRequest) -> None:
-    if compiled:
-        request.getfixturevalue("tiles")
+@pytest.mark.parametrize("by", ["evaluator", *HOST_TARGETS])
+def test_products(unsigned: bool, by: str, request: pytest.FixtureRequest) -> None:
     a, b, y = arrays()
     made = program(unsigned, ir.Tiles(True))
-    (launch if compiled else run)(made, [a, b, y], [], 0, 1)
+    if by == "evaluator":
+        run(made, [a, b, y], [], 0, 1)
+    else:
+        emulator = request.getfixturevalue("tiles")
+        with settings.override(target=by):
+            launch(made, [a, b, y], [], 0, 1)
+        assert emulator.in_use == 0
     kinds = (numpy.uint8, numpy.int8) if unsigned else (numpy.int8, numpy.uint8)
     left = numpy.ascontiguousarray(a[:, :16]).view(kinds[0]).astype(numpy.int64)
     words = numpy.ascontiguousarray(b[:, :16]).view(kinds[1]).reshape(16, 16, 4)
@@ -91,7 +99,20 @@ def test_a_system_that_does_not_allow_them(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("tiles")
+def test_an_old_compiler_of_c_has_none(tmp_path: Path) -> None:
+    """It knows no flags of tiles; without any compiler, files are for others."""
+    old = tmp_path / "cc"
+    old.write_text("#!/bin/sh\ncase $* in *--version*) echo old;; *-mamx*) exit 1;; esac\n")
+    old.chmod(0o755)
+    with settings.override(c_compiler=str(old)):
+        assert not target("c").machine.tiles
+    with settings.override(c_compiler="missing-cc"):
+        assert target("c").machine.tiles
+
+
+@pytest.mark.usefixtures("tiles")
 def test_other_targets_do_without() -> None:
-    assert target("llvm").machine.tiles
-    assert not any(target(name).machine.tiles for name in ("c", "opencl"))
+    assert target("llvm").machine.tiles and not target("opencl").machine.tiles
+    assert target("c").machine.tiles == target("c").machine.pair_tiles == writes_tiles()
+    assert not target("c").machine.pairs
     assert not replace(this_machine(), vector_bytes=32).machine.tiles

@@ -11,12 +11,15 @@ NAME = "c"
 
 def _c(processor: Processor) -> Target:
     from anydim.compiler.targets.c.compiler import compiling
+    from anydim.compiler.targets.c.compilers import writes_tiles
     from anydim.compiler.targets.c.loader import load
     from anydim.compiler.targets.c.render import sources
 
+    machine = processor.machine
+    has_tiles = (machine.tiles or machine.pair_tiles) and writes_tiles()
     return Target(
         name=NAME,
-        processor=processor.as_plain,
+        processor=processor.as_plain_with_tiles if has_tiles else processor.as_plain,
         templates=TEMPLATES,
         launch="range",
         sources=sources,

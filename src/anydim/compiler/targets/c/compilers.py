@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from functools import lru_cache
 
 from anydim.base import settings
@@ -21,11 +22,13 @@ _USUAL = ("cc", "gcc", "clang", ZIG)
 # reordered. Square roots set no errno. No runtime library of the compiler is needed.
 MEANING = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 _REST = ("-std=c11", "-fno-stack-protector", "-fPIC", "-w", "-O2")
+TILE_FEATURES = ("amx-tile", "amx-int8", "amx-bf16")
+_TILES = 'int main(void) { __asm__("tdpbf16ps %tmm0, %tmm1, %tmm2"); return 0; }'
 # LLVM's feature names with a flag -mNAME in GCC and clang
 _FLAGS = (
     "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2",
     "lzcnt", "movbe", "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx512vnni",
-    "avxvnni",
+    "avxvnni", *TILE_FEATURES,
 )  # fmt: skip
 
 
@@ -54,6 +57,24 @@ def machine_flags(processor: Processor) -> tuple[str, ...]:
     if processor.architecture == "x86_64":
         return tuple(f"-m{feature}" for feature in _FLAGS if feature in processor.has)
     return ("-march=armv8-a+dotprod",) if "dotprod" in processor.has else ()
+
+
+def writes_tiles() -> bool:
+    """Whether the C compiler assembles instructions of tiles; True without one, as files are then
+    compiled elsewhere."""
+    try:
+        return _assembles_tiles(compiler())
+    except OptionError:
+        return True
+
+
+@lru_cache(maxsize=8)
+def _assembles_tiles(made: Compiler) -> bool:
+    flags = (f"-m{feature}" for feature in TILE_FEATURES)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [*made.command, *flags, "-w", "-x", "c", "-c", "-o", f"{folder}/tiles.o", "-"]
+        ran = subprocess.run(command, input=_TILES, capture_output=True, text=True, check=False)
+    return ran.returncode == 0
 
 
 @lru_cache(maxsize=8)

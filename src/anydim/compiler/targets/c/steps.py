@@ -12,6 +12,7 @@ from anydim.compiler.targets.c.forms import Form
 from anydim.compiler.targets.c.names import Scope
 from anydim.compiler.targets.c.prelude import Prelude
 from anydim.compiler.targets.c.values import ATOM, FLAG_BITS, Values
+from anydim.compiler.targets.processor import TILE_SHAPES
 from anydim.compiler.targets.visitor import methods_of
 
 _INDENT = "  "
@@ -109,6 +110,40 @@ class Steps:
             return
         mask = values.flags(step.mask, form.bits)
         self.write(self.prelude.call("store_if", form, address, mask, value, space=space) + ";")
+
+    # ---- tiles, as assembly: what the intrinsics of GCC are ------------------------------------
+
+    def _tiles(self, step: ir.Tiles) -> None:
+        if not step.wanted:
+            self._assemble("tilerelease")
+            return
+        kind, name = self.prelude.type(Form("i64")), self.values.scope.declare("tile_shapes")
+        numbers = ", ".join(map(str, TILE_SHAPES))
+        self.write(f"static const {kind} {name}[{len(TILE_SHAPES)}] = {{{numbers}}};")
+        self._assemble("ldtilecfg (%0)", name)
+
+    def _tile_zero(self, step: ir.TileZero) -> None:
+        self._assemble(f"tilezero %%tmm{step.tile}")
+
+    def _tile_memory(self, step: ir.TileMemory) -> None:
+        address = self.values.element_address(step.buffer, step.offset, int32)
+        row = self.values.value(step.row * ir.Const(ir.INDEX, int32.bytes))
+        tile, memory = f"%%tmm{step.tile}", "(%0,%1,1)"
+        text = f"tilestored {tile}, {memory}" if step.store else f"tileloadd {memory}, {tile}"
+        self._assemble(text, address, f"({self.prelude.type(Form('i64'))})({row})")
+
+    def _tile_dots(self, step: ir.TileDots) -> None:
+        self._multiply("tdpbusd" if step.unsigned else "tdpbsud", step)
+
+    def _tile_pairs(self, step: ir.TilePairs) -> None:
+        self._multiply("tdpbf16ps", step)
+
+    def _multiply(self, name: str, step: ir.TileDots | ir.TilePairs) -> None:
+        self._assemble(f"{name} %%tmm{step.right}, %%tmm{step.left}, %%tmm{step.sums}")
+
+    def _assemble(self, text: str, *arguments: str) -> None:
+        inputs = ", ".join(f'"r"({argument})' for argument in arguments)
+        self.write(f'__asm__ volatile("{text}" : : {inputs} : "memory");')
 
     def _prefetch(self, step: ir.Prefetch) -> None:
         text = self.prelude.dialect.prefetch

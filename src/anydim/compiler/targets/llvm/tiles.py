@@ -9,9 +9,7 @@ from __future__ import annotations
 from anydim.base.dtypes import int32
 from anydim.compiler.kernels import ir
 from anydim.compiler.targets.llvm.values import Values
-
-# palette 1; eight tiles with 64 bytes per row (16 bits each), 16 rows (8 bits each)
-_SHAPES = (1, 0, 0x0040004000400040, 0x0040004000400040, 0, 0, 0x1010101010101010, 0)
+from anydim.compiler.targets.processor import TILE_SHAPES
 
 
 class TileSteps:
@@ -25,8 +23,8 @@ class TileSteps:
             self._call_tile("tilerelease")
             return
         emitter = self.values.emitter
-        shapes = emitter.alloca(f"[{len(_SHAPES)} x i64]", 64)
-        for index, word in enumerate(_SHAPES):
+        shapes = emitter.alloca(f"[{len(TILE_SHAPES)} x i64]", 64)
+        for index, word in enumerate(TILE_SHAPES):
             at = emitter.pure(f"getelementptr i64, ptr {shapes}, i64 {index}", (shapes,))
             emitter.write(f"store i64 {word}, ptr {at}, align 8")
         self._call_tile("ldtilecfg", ("ptr", shapes))
