@@ -58,12 +58,16 @@ def reason() -> str:
     return "" if has_compiler("cc") else "no C compiler builds the emulator"
 
 
+def build(built: Path, *more: str) -> Path:
+    """Compile the emulator; with -DPRELOAD, for LD_PRELOAD of another process."""
+    subprocess.run(["cc", *_FLAGS, *more, "-o", built, _SOURCE, "-lm", "-ldl"], check=True)
+    return built
+
+
 @cache
 def _library() -> ctypes.CDLL:
     with tempfile.TemporaryDirectory() as folder:
-        built = Path(folder, "tiles.so")
-        subprocess.run(["cc", *_FLAGS, "-o", built, _SOURCE, "-lm"], check=True)
-        library = ctypes.CDLL(str(built))
+        library = ctypes.CDLL(str(build(Path(folder, "tiles.so"))))
     library.tiles_in_use.restype = library.tiles_counted.restype = ctypes.c_long
     return library
 

@@ -113,5 +113,6 @@ def _making(program: Exported) -> dict[str, str]:
         "machine": " ".join(machine_flags(program.processor)),
         "objects": " ".join(program.objects),
         "sources": "",
+        "tiles": str(int("amx-tile" in program.processor.has)),
         "thread_library": " -pthread" if program.threads > 1 else "",
     }
