@@ -12,6 +12,7 @@ import onnx
 import pytest
 
 import anydim as ad
+from anydim.api.precision_choice import measure_rungs
 from anydim.base import settings
 from anydim.base.errors import OptionError
 from anydim.compiler.kernels.matmul.int8.float_parts import LARGEST
@@ -205,6 +206,18 @@ def test_processors_without_tiles_keep_float32(precision: str) -> None:
         call(run, x), call(ad.compile(layer(w), precision="fast", threads=1), x)
     )
     assert "adds no bfloat16 products, all are float32" in " ".join(str(run.explain()).split())
+
+
+@pytest.mark.usefixtures("tiles")
+def test_auto_tries_them() -> None:
+    x, made = drawn(16, 96), layer(drawn(96, N))
+    report = measure_rungs(
+        lambda source, precision: ad.compile(source, precision=precision, threads=1),
+        made, {"x": x}, 2e-6,
+    )  # fmt: skip
+    errors = {rung.precision: rung.error for rung in report.rungs}
+    assert list(errors) == ["exact", "fast", "bfloat16x3", "bfloat16x2", "bfloat16", "int8"]
+    assert errors["bfloat16x3"] < 2e-6 < errors["bfloat16x2"] < errors["bfloat16"]
 
 
 def test_the_command_line_and_wrong_names() -> None:

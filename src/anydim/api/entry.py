@@ -115,7 +115,7 @@ def compile(
             `"bfloat16"`: fast, and processors with such instructions round factors of products
             with constants; `"bfloat16x3"`, `"bfloat16x2"`: fast, and processors with tiles (AMX)
             multiply sums of three or two bfloat16; `"int8"`: fast, and these factors are integers
-            of 8 bits (docs/numerics.md). `"auto"`: the fastest of exact, fast, bfloat16 and int8
+            of 8 bits (docs/numerics.md). `"auto"`: the fastest of these, without tf32,
             whose error on `inputs` is at most `tolerance`. `{"/head/*": "exact", "*": "bfloat16"}`:
             by patterns of nodes, the first that matches. None: as in `schedules`, else exact.
         target: `"llvm"`, or `"c"` through a C compiler. None: the setting `target`.

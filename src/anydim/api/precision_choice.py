@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from anydim.api.precision_nodes import ALL, NodeSearch, product_nodes
-from anydim.base import log
+from anydim.base import log, settings
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import table
 from anydim.base.user_values import short_repr
-from anydim.compiler.passes.options import BFLOAT16, EXACT, FAST, INT8
+from anydim.compiler.passes.options import BFLOAT16, BFLOAT16_PARTS, EXACT, FAST, INT8
+from anydim.compiler.targets.targets import target
 
 if TYPE_CHECKING:
     from anydim.api.compile_options import Options
     from anydim.api.model import Model
 
-RUNGS = (EXACT, FAST, BFLOAT16, INT8)
 TOLERANCE = 1e-3
 _ROUNDS, _SECONDS = 9, 0.03  # of the times of a rung at one call
 _MARGIN = 0.95  # a later rung is faster if it takes less of an earlier one's time: above noise
@@ -118,7 +118,7 @@ def measure_rungs(
         InputError: The model does not take the inputs.
     """
     limit, given = known_tolerance(tolerance), known_calls(calls)
-    models = {precision: compile_(source, precision) for precision in RUNGS}
+    models = {precision: compile_(source, precision) for precision in _rungs()}
     exact = models[EXACT]
     if exact._conversion.packing is not None or exact._conversion.forests is not None:
         raise OptionError(
@@ -133,7 +133,7 @@ def measure_rungs(
 
     errors = [error_of(model) for model in models.values()]
     seconds = _times(list(models.values()), given)
-    rungs = [Rung(*each) for each in zip(RUNGS, errors, seconds)]
+    rungs = [Rung(*each) for each in zip(models, errors, seconds)]
     report = PrecisionReport(tuple(rungs), limit, models)
     mixed = [
         (rung, nodes, made)
@@ -142,13 +142,19 @@ def measure_rungs(
     ]  # fmt: skip
     if not mixed:
         return report
-    made = [model for *_, model in mixed]
+    made, whole = [model for *_, model in mixed], len(models)
     seconds = _times([*models.values(), *made], given)
-    rungs = [Rung(*each) for each in zip(RUNGS, errors, seconds)]
-    for (rung, nodes, model), each in zip(mixed, seconds[len(RUNGS) :]):
+    rungs = [Rung(*each) for each in zip(models, errors, seconds)]
+    for (rung, nodes, model), each in zip(mixed, seconds[whole:]):
         rungs.append(Rung(rung.precision, error_of(model), each, nodes))
         models[rungs[-1].name] = model
     return PrecisionReport(tuple(rungs), limit, models)
+
+
+def _rungs() -> tuple[str, ...]:
+    """The precisions to compare: with tiles, also those in parts of bfloat16."""
+    parts = BFLOAT16_PARTS if target(settings.target).machine.pair_tiles else {}
+    return (EXACT, FAST, *(name for name, count in parts.items() if count > 1), BFLOAT16, INT8)
 
 
 def _is_faster(rung: Rung, other: Rung | None) -> bool:
