@@ -40,14 +40,16 @@ def weights(made: onnx.ModelProto) -> np.ndarray:
     return onnx.numpy_helper.to_array(made.graph.initializer[0])
 
 
-def convolution(w: np.ndarray, layout: str, threads: int = 1) -> ad.Model:
+def convolution(
+    w: np.ndarray, layout: str, threads: int = 1, precision: str = "bfloat16", sizes: str = "h, v"
+) -> ad.Model:
     """With stride 2, between two pointwise nodes, so that the layout of its image may be chosen."""
     words = {"strides": [2, 2], "pads": [w.shape[2] // 2] * 4}
     nodes = [node("r = Abs(x)"), node("t = Conv(r, w)", **words), node("y = Relu(t)")]
-    made = model(graph("convolution", [f"x f[n, {w.shape[1]}, h, v]"], nodes, ["y f[n, m, i, j]"],
-                       {"w": w}))  # fmt: skip
+    shape = f"x f[n, {w.shape[1]}, {sizes}]"
+    made = model(graph("convolution", [shape], nodes, ["y f[n, m, i, j]"], {"w": w}))
     with settings.override(layout=layout):
-        return ad.compile(made, precision="bfloat16", threads=threads)
+        return ad.compile(made, precision=precision, threads=threads)
 
 
 def convolved(w: np.ndarray, x: np.ndarray) -> np.ndarray:
@@ -160,6 +162,19 @@ def test_convolutions(tiles: Emulator, layout: str, window: int) -> None:
         few = drawn(1, 33, size, size)
         assert_same(call(run, few), [convolved(w, few)])
     assert_used(tiles, "bfloat16")
+
+
+@pytest.mark.parametrize("channels, window", [(64, 3), (48, 5)])
+def test_convolutions_of_int8(request: pytest.FixtureRequest, channels: int, window: int) -> None:
+    """The bits of vectors, and of each image alone."""
+    w, x = drawn(69, channels, window, window), drawn(3, channels, 17, 19)
+    given = ("auto", 1, "int8", "17, 19")
+    (want,) = call(convolution(w, *given), x)
+    emulator = request.getfixturevalue("tiles")
+    run = convolution(w, *given)
+    assert_same(call(run, x), [want])
+    assert_used(emulator, "int8")
+    assert_same(call(run, x[1:2]), [want[1:2]])
 
 
 def test_saved_code(tiles: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
