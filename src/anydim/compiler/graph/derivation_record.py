@@ -31,7 +31,6 @@ from anydim.compiler.graph.derivations import (
     Converted,
     Evaluated,
     LastAxis,
-    Parts,
     Scaled,
     Step,
     Weight,
@@ -111,12 +110,12 @@ class _Writer:
         step = origin.step
         if isinstance(step, Scaled):
             return ["scale", inputs, list(step.shape)]
+        if isinstance(step, Converted) and step.parts > 1:
+            return ["parts", inputs, step.dtype.name, step.parts]
         if isinstance(step, LastAxis):
             return ["axis", inputs, step.axis]
         if isinstance(step, Converted):
             return ["convert", inputs, step.dtype.name]
-        if isinstance(step, Parts):
-            return ["parts", inputs, step.count]
         text = print_group(_rename_tensors(step.group))
         number = self.texts.setdefault(text, len(self.texts))
         return ["evaluate", inputs, number, step.dtype.name, step.long, step.output]
@@ -238,14 +237,14 @@ class _Derived:
         return self._step(kind, *rest).run(*arrays)
 
     def _step(self, kind: str, *rest: Any) -> Step:
+        if kind == "parts":
+            return Converted(DTYPES[rest[0]], rest[1])
         if kind == "scale":
             return Scaled(tuple(*rest))
         if kind == "axis":
             return LastAxis(*rest)
         if kind == "convert":
             return Converted(DTYPES[rest[0]])
-        if kind == "parts":
-            return Parts(*rest)
         number, dtype, long, output = rest
         return Evaluated(self._group(number), DTYPES[dtype], long, output)
 

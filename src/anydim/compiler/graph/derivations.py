@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy
 
 from anydim.base.digest import sha256
-from anydim.base.dtypes import DType, bfloat16, convert_array, float32, float64, from_numpy
+from anydim.base.dtypes import DType, convert_array, float32, float64, from_numpy
 from anydim.base.records import dataclass
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import Group
@@ -102,37 +102,32 @@ class LastAxis:
 
 @dataclass(frozen=True)
 class Converted:
-    """The elements in another type, rounded."""
-
-    dtype: DType
-
-    def run(self, *arrays: numpy.ndarray) -> numpy.ndarray:
-        """The array."""
-        found: numpy.ndarray = convert_array(arrays[0], self.dtype.numpy)
-        return found
-
-
-@dataclass(frozen=True)
-class Parts:
-    """The elements as sums of `count` bfloat16 along a new first axis: each is what is left.
+    """The elements in another type, rounded; with several `parts`, float32 as sums of such numbers
+    along a new first axis, each of which is what those before it leave.
 
     Numbers below the smallest bfloat16 become it, not zero: an infinity times them is infinite.
     """
 
-    count: int
+    dtype: DType
+    parts: int = 1
 
-    def run(self, *arrays: numpy.ndarray) -> numpy.ndarray:
-        """The array."""
-        rest, found = arrays[0].astype(numpy.float32), []
-        small = (rest != 0) & (numpy.abs(rest) < _SMALLEST)
+    def _split(self, rest: numpy.ndarray) -> numpy.ndarray:
+        small, found = (rest != 0) & (numpy.abs(rest) < _SMALLEST), []
         rest = numpy.where(small, numpy.copysign(_SMALLEST, rest), rest)
-        for _ in range(self.count):
-            found.append(convert_array(rest, bfloat16.numpy))
+        for _ in range(self.parts):
+            found.append(convert_array(rest, self.dtype.numpy))
             rest = rest - convert_array(found[-1], float32.numpy)
         return numpy.stack(found)
 
+    def run(self, *arrays: numpy.ndarray) -> numpy.ndarray:
+        """The array."""
+        if self.parts > 1:
+            return self._split(arrays[0])
+        found: numpy.ndarray = convert_array(arrays[0], self.dtype.numpy)
+        return found
 
-Step: TypeAlias = "Evaluated | Scaled | LastAxis | Converted | Parts"
+
+Step: TypeAlias = "Evaluated | Scaled | LastAxis | Converted"
 
 
 @dataclass(frozen=True, eq=False)

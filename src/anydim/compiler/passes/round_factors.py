@@ -23,7 +23,7 @@ from dataclasses import field, replace
 from anydim.base.dtypes import bfloat16, float32
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
-from anydim.compiler.graph.derivations import Converted, Parts
+from anydim.compiler.graph.derivations import Converted
 from anydim.compiler.graph.nodes import Constant, Graph
 from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.kernels.launch import Machine
@@ -240,7 +240,7 @@ class Rounding:
             shape = self.types[name].shape
             whole = shape if parts == 1 else (as_size(parts), *shape)
             self.types[narrow] = TensorType(bfloat16, whole)
-            step = Converted(bfloat16) if parts == 1 else Parts(parts)
+            step = Converted(bfloat16, parts)
             self.constants[narrow] = Constant.derive(step, self.constants[name])
         return self._narrow[name, parts]
 

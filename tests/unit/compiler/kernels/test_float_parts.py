@@ -10,7 +10,7 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import bfloat16, convert_array, float32
-from anydim.compiler.graph.derivations import Parts
+from anydim.compiler.graph.derivations import Converted
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.matmul.int8.float_parts import LARGEST
 from anydim.compiler.kernels.matmul.int8.int8_template import BFLOAT16
@@ -59,7 +59,7 @@ def product(a: numpy.ndarray, w: numpy.ndarray) -> numpy.ndarray:
     """float32 [m, k] times parts [parts, k, n]."""
     with numpy.errstate(all="ignore"):
         unfit = ~(abs(a) <= LARGEST).all(1)
-        left = as_floats(Parts(len(w)).run(numpy.where(unfit[:, None], 0, a)), 2)
+        left = as_floats(Converted(bfloat16, len(w)).run(numpy.where(unfit[:, None], 0, a)), 2)
     right = as_floats(w, 1)
     total = numpy.zeros((len(a), w.shape[2]), numpy.float32)
     for start in range(0, left.shape[2], 32):
@@ -92,7 +92,7 @@ def check(found: numpy.ndarray, want: numpy.ndarray) -> None:
 def test_bits_at_every_size(text: str, k: int, n: int, parts: int, machine: Machine) -> None:
     group = group_of(text, {"p": parts, "k": k, "n": n})
     prepared = Prepared(group, [BFLOAT16], BOX, machine, frozenset("w"))
-    weights = Parts(parts).run(numbers(k, n))
+    weights = Converted(bfloat16, parts).run(numbers(k, n))
     for m in (0, 1, 5, 17, 40):
         a, bias = numbers(m, k), numbers(n)
         for row in range(0, m if k else 0, 2):
@@ -116,7 +116,7 @@ def test_bits_at_every_size(text: str, k: int, n: int, parts: int, machine: Mach
 def test_bits_of_windows(channels: int, parts: int, machine: Machine) -> None:
     group = group_of(WINDOWS, {"p": parts, "o": 21, "c": channels, "r": TAPS})
     prepared = Prepared(group, [BFLOAT16], BOX, machine, frozenset("w"))
-    w = Parts(parts).run(numbers(21, channels, TAPS))
+    w = Converted(bfloat16, parts).run(numbers(21, channels, TAPS))
     odd = channels % 2
     rows = numpy.pad(w, ((0, 0), (0, 0), (0, odd), (0, 0))).transpose(0, 3, 2, 1)
     rows = rows.reshape(parts, TAPS * (channels + odd), 21)
@@ -146,6 +146,6 @@ def test_parts_of_numbers(parts: int) -> None:
     random = numpy.random.default_rng(0)
     x = (random.uniform(1, 2, 4096) * 2.0 ** random.integers(-100, 40, 4096)).astype("f")
     x[:3] = 0, -0.0, LARGEST
-    found = convert_array(Parts(parts).run(x), float32.numpy).astype(float).sum(0)
+    found = convert_array(Converted(bfloat16, parts).run(x), float32.numpy).astype(float).sum(0)
     assert (abs(found - x) <= (0 if parts == 3 else 2.0**-16) * abs(x)).all()
-    assert Parts(parts).run(x).dtype == bfloat16.numpy
+    assert Converted(bfloat16, parts).run(x).dtype == bfloat16.numpy
