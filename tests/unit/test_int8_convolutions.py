@@ -102,7 +102,10 @@ def test_what_is_quantised() -> None:
     """Not few channels, groups, images that may be small, nor Winograd's of few channels."""
     assert is_quantised(convolution(8, 32)) and is_quantised(convolution(3, 32, window=7))
     assert is_quantised(convolution(sides="15, 14"))
+    last = LAYOUTS[1]
+    assert is_quantised(convolution(3, 64, window=7, layout=last))
     stay = [
+        convolution(3, 64, window=5, layout=last), convolution(3, 32, window=7, layout=last),
         convolution(sides="h, v"), convolution(sides="12, 12"), convolution(outer=31),
         convolution(7, 32), convolution(32, 64, group=2), convolution(32, 32, group=32),
         convolution(64, 64, strides=[1, 1], sides="40, 40"),
