@@ -380,7 +380,7 @@ def _images(read: Read, statement: Statement) -> list[Index]:
 
 
 def _is_gathered(read: Read, statement: Statement, results: int) -> bool:
-    """Whether few channels lie last in an image, and too few products follow for each."""
+    """Whether few channels are the last axis of an image, with too few products for each."""
     last = [a for a in statement.reduced if read.indices[-1] == Index(a.name)]
     if not last or (last[0].extent.constant or 0) >= MIN_LAST:
         return False
