@@ -24,7 +24,6 @@ from anydim.base.text import quote_list
 from anydim.base.user_values import by_names, items_of, short_repr, whole_within
 from anydim.runtime.arrays import as_array
 from anydim.runtime.lists import RaggedPort
-from anydim.runtime.program.batches.work import work_of
 from anydim.runtime.ragged import RowSizes, shared_sizes
 from anydim.runtime.slabs import Cache, Slab, SlabKind, Slabs
 from anydim.sizes import LARGEST, Size
@@ -253,6 +252,8 @@ class CachedRows:
     @cached_property
     def step_formula(self) -> Size:
         """Bytes of a step, of the sizes of a call."""
+        from anydim.runtime.program.batches.work import work_of  # stored programs have the formula
+
         table, program = self._packing.table, self.model.program
         taken = {each.result for each in self.caches} if self.in_place else set()
         signature = program.signature

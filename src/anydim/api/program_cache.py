@@ -20,7 +20,6 @@ One process compiles a program; other processes that need it wait for the result
 from __future__ import annotations
 
 import builtins
-import gc
 import json
 import os
 import time
@@ -42,7 +41,6 @@ from anydim.base.user_values import text_of
 from anydim.compiler.variants.records import tuned_state
 from anydim.deploy.load import LoadedModel, load, load_kept
 from anydim.runtime.cpu import this_level
-from anydim.runtime.frames import trim_system
 from anydim.runtime.threads import known_threads
 from anydim.sizes import given_dims
 
@@ -142,12 +140,12 @@ class Entry:
         if key is None or not is_there(path):
             return None
         try:
-            state = _compared_state(path)
+            state = compared_state(path)
             known = bool(state) and state == self._compared
             found = load_kept(path, known)  # damaged programs are compiled again
             facts = _facts(found.about, key)
             if used(path):
-                state = _compared_state(path)
+                state = compared_state(path)
         except (UserError, OSError) as error:
             self._programs.discard_damaged(path, error)
             return None
@@ -224,10 +222,10 @@ class Entry:
             return ""
         key = self._key_of([each.digest for each in reads])
         path = self._programs.path(key)
-        if not _write(self._programs, path, save, {"facts": facts, "key": key}):
+        if not write_program(self._programs, path, save, {"facts": facts, "key": key}):
             return ""
         self._reads = reads
-        self._note(_compared_state(path))
+        self._note(compared_state(path))
         return key
 
     def _read_now(self, path: str) -> FileRead:
@@ -311,7 +309,7 @@ class Entry:
         return [FileRead(FileState(*row[:6]), row[6], row[7]) for row in rows], compared
 
 
-def _compared_state(path: str) -> list[Any]:
+def compared_state(path: str) -> list[Any]:
     """The state that shows that a verified file is unchanged; empty if unknown."""
     known = boot()
     return [known, *astuple(FileState.of(path))] if known else []
@@ -326,7 +324,7 @@ def program_key(*parts: str) -> str:
     )  # fmt: skip
 
 
-def _write(cache: DiskCache, path: str, save: Save, facts: Mapping[str, Any]) -> bool:
+def write_program(cache: DiskCache, path: str, save: Save, facts: Mapping[str, Any]) -> bool:
     """Saves a program with facts in its manifest, and trims the cache; whether it is there."""
     keep(cache.root, path, lambda name: saved_to(name, save, facts))
     cache.tidy()
@@ -381,15 +379,10 @@ def path_of_parts(parts: Iterable[str | memoryview]) -> str | None:
         return None
 
 
-def load_or_compile_at(
-    path: str | None, make: Callable[[], Model],
-    facts: Callable[[Model], Mapping[str, str]] = lambda model: {}, reload: bool = False,
-) -> CallableProgram:  # fmt: skip
+def load_or_compile_at(path: str | None, make: Callable[[], Model]) -> CallableProgram:
     """Loads the model at a path of `path_of_parts`, or else calls `make()` and stores its result.
 
-    `facts` of a model that is stored are in `about` when it is loaded. Models with strings, or with
-    weights too large for the cache, are not stored. With `reload`, a model that was stored is
-    loaded, and the memory of its compilation is freed: a first start ends as a later one.
+    Models with strings, or with weights too large for the cache, are not stored.
     """
     if path is None:
         return make()
@@ -397,25 +390,13 @@ def load_or_compile_at(
     found = _load_stored(path, key)
     if found is not None:
         return found
-    made = _make_and_store(path, key, make, facts)
-    found = _load_stored(path, key) if reload else None
-    if found is None:
-        return made
-    del made
-    gc.collect()  # it is in cycles
-    trim_system()
-    return found
-
-
-def _make_and_store(
-    path: str, key: str, make: Callable[[], Model], facts: Callable[[Model], Mapping[str, str]]
-) -> Model:
     made, folder = make(), disk_cache("models")
     if folder is None or made.on_strings or not folder.admits(made.executable.constant_bytes):
         return made
     with suppress(UserError):  # errors of the folder are ignored
-        known = {**facts(made), "key": key}
-        _write(folder, path, lambda name, facts: made._write(name, facts=facts), known)
+        write_program(
+            folder, path, lambda name, facts: made._write(name, facts=facts), {"key": key}
+        )
     return made
 
 

@@ -17,7 +17,8 @@ and the costs of calls, are in `anydim.runtime.program.batches`, which `map` use
     order.py         which requests are long beside others
     equal_form.py    requests of other models: equal shapes, or one by one
     string_form.py   requests of models with strings: one by one
-    decoder.py       Decoder and AsyncDecoder: streamed tokens; decoding.py runs their steps
+    decoder.py       Decoder: streamed tokens; decoding.py runs their steps
+    async_decoder.py  AsyncDecoder
     decoded.py       a sequence; drafts.py: drafts of its next tokens
     prefixes.py      caches of sequences that ended, for prompts that begin as these did
     sampling.py      functions that choose tokens; log_shares.py has their log-probabilities
@@ -32,14 +33,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from anydim.serving.async_decoder import AsyncDecoder
     from anydim.serving.batcher import AsyncBatcher, Batcher
-    from anydim.serving.decoder import AsyncDecoder, Decoder
+    from anydim.serving.decoder import Decoder
     from anydim.serving.sampling import sampled
 
 __all__ = ["AsyncBatcher", "AsyncDecoder", "Batcher", "Decoder", "sampled"]
 
 _MODULES = {
-    "AsyncBatcher": "anydim.serving.batcher", "AsyncDecoder": "anydim.serving.decoder",
+    "AsyncBatcher": "anydim.serving.batcher", "AsyncDecoder": "anydim.serving.async_decoder",
     "Batcher": "anydim.serving.batcher", "Decoder": "anydim.serving.decoder",
     "sampled": "anydim.serving.sampling",
 }  # fmt: skip

@@ -1,11 +1,9 @@
-"""Decoders for threads and for asyncio: tokens of sequences that share steps (`decoding.py`)."""
+"""Decoders for threads: tokens of sequences that share steps (`decoding.py`)."""
 
 from __future__ import annotations
 
-import asyncio
 import queue
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
 
@@ -94,41 +92,3 @@ class Decoder(Decoding):
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-
-@public
-class AsyncDecoder(Decoding):
-    """A `Decoder` for asyncio: `async for token in decoder.generate(prompt, most=100)`.
-
-    Its arguments are those of `Decoder`.
-    """
-
-    async def generate(
-        self, tokens: Any, most: int, stop: Collection[int] = (), *, choose: Choose = largest,
-        priority: int = 0, deadline: float | None = None, drafts: Drafts | None = None,
-    ) -> AsyncGenerator[int, None]:  # fmt: skip
-        """Yield tokens as they are chosen, with the arguments and errors of `Decoder.generate`."""
-        loop, received = asyncio.get_running_loop(), asyncio.Queue[Any]()
-
-        def send(found: Any) -> None:
-            with suppress(RuntimeError):  # the loop is closed: no caller waits
-                loop.call_soon_threadsafe(received.put_nowait, found)
-
-        made = self._begin(tokens, most, stop, choose, send, priority, deadline, drafts)
-        try:
-            while (found := await received.get()) is not END:
-                if isinstance(found, BaseException):
-                    raise found
-                yield found
-        finally:
-            self._forget(made)
-
-    async def close(self) -> None:
-        """As `Decoder.close`, without blocking the loop."""
-        await asyncio.to_thread(self._close)
-
-    async def __aenter__(self) -> AsyncDecoder:
-        return self
-
-    async def __aexit__(self, *_: Any) -> None:
-        await self.close()

@@ -498,12 +498,12 @@ class Decoding:
             self._counts["tokens"] += 1
             sequence.send(token)
         if fault is not None:
-            sequence.send(fault)
             self._leave(sequence)
+            sequence.send(fault)
         elif sequence.length >= sequence.longest or chosen[-1] in sequence.stop:
-            sequence.send(END)
             with self._lock:
                 self._end(sequence)
+            sequence.send(END)
 
     def _choose(
         self, sequence: Decoded, logits: Any, draft: Sequence[int]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from anydim.serving.requests import Request
+if TYPE_CHECKING:  # a start of a language model needs none
+    from anydim.serving.requests import Request
 
 BOUNDS = (
     0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -27,14 +28,23 @@ class ChatTemplate:
     Attributes:
         text: The text of the template.
         special: The texts of special tokens.
-        takes_tools: Whether it has a place for descriptions of functions.
-
-    Raises:
-        ModelError: The template has an error of syntax.
-        MissingError: jinja2 is not installed.
     """
 
     def __init__(self, text: str, special: Mapping[str, str]) -> None:
+        self.text, self.special = text, dict(special)
+
+    def check(self) -> None:
+        """Raise ModelError for an error of syntax, MissingError without jinja2."""
+        _ = self._compiled
+
+    @property
+    def takes_tools(self) -> bool:
+        """Whether it has a place for descriptions of functions."""
+        return self._compiled[1]
+
+    @cached_property
+    def _compiled(self) -> tuple[Any, bool]:
+        """Jinja's template, and whether it takes tools; starts without messages import no Jinja."""
         try:
             bounded = import_module("anydim.serving.language_models.bounded_templates")
         except ModuleNotFoundError as error:
@@ -45,12 +55,10 @@ class ChatTemplate:
             "raise_exception": _refuse,
             "strftime_now": lambda form: datetime.now().strftime(str(form)[:_LONGEST_DATE]),
         }
-        self.special = dict(special)
-        self.text = text
         try:
-            self._template = environment.from_string(text)
             unbound = import_module("jinja2.meta").find_undeclared_variables
-            self.takes_tools = "tools" in unbound(environment.parse(text))
+            takes_tools = "tools" in unbound(environment.parse(self.text))
+            return environment.from_string(self.text), takes_tools
         except Exception as error:  # of Jinja
             raise ModelError(f"the chat template of the model is damaged: {error}") from None
 
@@ -65,8 +73,9 @@ class ChatTemplate:
         """
         check_messages(messages)
         try:
+            template = self._compiled[0]
             with self._limits():
-                made = self._template.render(
+                made = template.render(
                     messages=list(messages), tools=tools,
                     add_generation_prompt=add_generation_prompt, **self.special,
                 )  # fmt: skip

@@ -10,6 +10,7 @@ import numpy
 from anydim.base.records import dataclass
 
 CACHE_TYPES = ("float32", "float16", "bfloat16")
+QUANTIZED = {"q8": 8, "q4": 4}  # bits of codes
 
 
 @dataclass(frozen=True)

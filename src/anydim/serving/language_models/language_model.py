@@ -42,7 +42,7 @@ from anydim.serving.drafts import (
 )
 from anydim.serving.language_models.decoder_spec import DecoderSpec
 from anydim.serving.language_models.opened import OpenedModel, token_array
-from anydim.serving.language_models.sources import compiler_module, decoder_rows, open_model
+from anydim.serving.language_models.sources import compiler_module, open_decoder
 from anydim.serving.pieces import Pieces
 from anydim.serving.sampling import Choose, sampled
 from anydim.sizes import LARGEST
@@ -89,8 +89,7 @@ def language_model(
     """
     bytes_of(memory)
     whole_within("rows", rows, 1, LARGEST, "give rows of a step")
-    opened = open_model(path, context, quantize, tokenizer, cache)
-    model = decoder_rows(opened, threads, precision)
+    opened, model = open_decoder(path, context, quantize, tokenizer, cache, threads, precision)
     made = LanguageModel(opened, Decoder(model, memory=memory, rows=rows), model)
     made._options = threads, precision
     return made

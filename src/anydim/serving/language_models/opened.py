@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -31,26 +31,25 @@ class OpenedModel:
         name: Name of the file or folder.
         spec: The decoder.
         weights: Its weights, read on demand; None for a saved model.
-        files: The files that decide its results, and the arguments that do.
         tokenizer: A `tokenizers.Tokenizer`, or None.
         template: The chat template, or None.
         stop: Tokens that end an answer.
         begin: Tokens that begin each text.
         end: Tokens behind each text whose embedding is wanted.
         pooling: How hidden states become an embedding: 'last' or 'mean'.
+        reopen: Opens its files with their weights; None for a saved model.
     """
 
     name: str
     spec: DecoderSpec
     weights: DecoderWeights | None
-    files: tuple[str, ...]
-    arguments: str
     tokenizer: Any
     template: ChatTemplate | None
     stop: frozenset[int]
     begin: tuple[int, ...]
     end: tuple[int, ...] = ()
     pooling: str = LAST
+    reopen: Callable[[], OpenedModel] | None = None
 
     def require_tokenizer(self) -> Any:
         """The tokenizer. Raises ModelError without one."""

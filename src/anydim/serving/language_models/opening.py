@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from anydim.base.errors import ModelError, OptionError
+from anydim.base.errors import ModelError
 from anydim.base.records import dataclass
-from anydim.base.user_values import short_repr, whole_within
+from anydim.base.user_values import whole_within
 from anydim.serving.language_models.chat_template import ChatTemplate
 from anydim.serving.language_models.config_fields import Config, read_bytes, read_object
-from anydim.serving.language_models.decoder_spec import DecoderSpec
+from anydim.serving.language_models.decoder_spec import QUANTIZED, DecoderSpec
 from anydim.serving.language_models.gguf_config import gguf_context, gguf_spec
 from anydim.serving.language_models.hugging_face import (
     architecture_of,
@@ -36,7 +36,6 @@ _MEAN_MODE = "pooling_mode_mean_tokens"
 _GGML = "tokenizer.ggml."
 _GGUF_MEAN = 1  # llama_pooling_type of llama.cpp
 CONTEXT = 8192  # most tokens of a sequence by default, where the model allows more
-BITS: Mapping[str | None, int] = {None: 0, "q8": 8, "q4": 4}
 
 
 @dataclass(frozen=True)
@@ -60,12 +59,12 @@ def open_files(
     place: Path, context: int | None, quantize: str | None, tokenizer: Path | None, cache: str
 ) -> OpenedModel:
     """Read a folder or a GGUF file; see `language_model` for arguments and errors."""
-    if not (quantize is None or isinstance(quantize, str)) or quantize not in BITS:
-        raise OptionError(f"quantize is {short_repr(quantize)}", "give 'q8', 'q4' or None")
     read = _read_folder if place.is_dir() else _read_gguf
     files = read(place, context, tokenizer)
     files = replace(files, spec=replace(files.spec, cache=cache))
-    weights = DecoderWeights(files.weights, files.names, files.spec, BITS[quantize])
+    weights = DecoderWeights(
+        files.weights, files.names, files.spec, QUANTIZED.get(quantize or "", 0)
+    )
     known = range(files.spec.vocabulary)
     stop = files.stop.intersection(known)  # others cannot be chosen
     unknown = [token for token in (*files.begin, *files.end) if token not in known]
@@ -73,12 +72,13 @@ def open_files(
         raise ModelError(f"texts begin or end with token {unknown[0]} of {len(known)}",
                          "the file is damaged")  # fmt: skip
     name = place.stem if place.is_file() else place.resolve().name
-    read_from = [place] if place.is_file() else weight_paths(place)
-    template = None if files.template is None else ChatTemplate(files.template, files.special)
+    template = None
+    if files.template is not None:
+        template = ChatTemplate(files.template, files.special)
+        template.check()
     return OpenedModel(
-        name, files.spec, weights, tuple(map(str, read_from)),
-        f"{files.spec.text} {quantize} {files.packing}",
-        files.tokenizer, template, stop, files.begin, files.end, files.pooling,
+        name, files.spec, weights, files.tokenizer, template, stop, files.begin, files.end,
+        files.pooling,
     )  # fmt: skip
 
 

@@ -8,9 +8,10 @@ Loading needs numpy, `tokenizers` for texts and `jinja2` for chats: no compiler.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy
@@ -51,45 +52,76 @@ class SavedLanguage:
     special: Mapping[str, str] = field(default_factory=dict)
 
 
-def open_saved(path: str, context: Any, quantize: Any, tokenizer: Any) -> OpenedModel:
-    """Read a language model from a saved file; see `language_model` for arguments and errors."""
-    if quantize is not None:
-        raise OptionError(f"quantize has no effect on the saved model {path}",
-                          "save the original with quantize=")  # fmt: skip
-    container = Container(path)
+def open_saved(
+    path: str, context: Any, quantize: Any, tokenizer: Any, threads: int | str, precision: Any
+) -> tuple[OpenedModel, CachedRows]:
+    """Open a saved model and its decoder; see `language_model` for arguments and errors."""
+    for name, given in (("quantize", quantize), ("precision", precision)):
+        if given is not None:
+            raise OptionError(f"{name} has no effect on the saved model {path}",
+                              f"save the original with {name}=")  # fmt: skip
+    place = None if tokenizer is None else Path(tokenizer)
+    return read_language(
+        Container(path), lambda: load(path, threads=threads), Path(path).stem, context, place
+    )
+
+
+def read_language(
+    container: Container, load_decoder: Callable[[], CallableProgram], name: str,
+    context: int | None = None, tokenizer: Path | None = None,
+) -> tuple[OpenedModel, CachedRows]:  # fmt: skip
+    """The language model of a file and its decoder; the tokenizer is read while the decoder is
+    loaded. Raises UserError kinds."""
     saved = parse_record(SavedLanguage, bytes(container.verify_member(LANGUAGE)))
     _check(container, saved)
     most = saved.spec.context
     chosen = most if context is None else whole_within(
         "context", context, 1, most, f"the model was saved for {most} tokens"
     )  # fmt: skip
-    if tokenizer is not None:
-        own = read_tokenizer(Path(tokenizer))
-    elif TOKENIZER in container.parts:
-        own = parse_tokenizer(bytes(container.verify_member(TOKENIZER)), path)
-    else:
-        own = None
+    own, model = _at_once(lambda: _tokenizer(container, tokenizer), load_decoder)
     template = None if saved.template is None else ChatTemplate(saved.template, saved.special)
-    return OpenedModel(
-        Path(path).stem, replace(saved.spec, context=chosen), None, (path,), "", own, template,
-        saved.stop, saved.begin, saved.end, saved.pooling,
+    opened = OpenedModel(
+        name, replace(saved.spec, context=chosen), None, own, template, saved.stop, saved.begin,
+        saved.end, saved.pooling,
     )  # fmt: skip
-
-
-def load_rows(opened: OpenedModel, threads: int | str, precision: Any) -> CachedRows:
-    """Load the decoder of a saved language model."""
-    (path,) = opened.files
-    if precision is not None:
-        raise OptionError(f"precision has no effect on the saved model {path}",
-                          "save the original with precision=")  # fmt: skip
-    model = load(path, threads=threads)
     outputs = {each.name: each for each in model.executable.signature.outputs}
     try:
-        if outputs[LOGITS].shape[-1] != opened.spec.vocabulary:
+        if outputs[LOGITS].shape[-1] != saved.spec.vocabulary:
             raise LookupError(LOGITS)
-        return rows_of(model, opened.spec)
+        return opened, rows_of(model, opened.spec)
     except (LookupError, AssertionError, StopIteration) as error:
-        raise ArtefactError(f"{path}: its decoder is not that of its {LANGUAGE}: {error}") from None
+        text = f"{container.path}: its decoder is not that of its {LANGUAGE}: {error}"
+        raise ArtefactError(text) from None
+
+
+def _tokenizer(container: Container, path: Path | None) -> Any:
+    if path is not None:
+        return read_tokenizer(path)
+    if TOKENIZER not in container.parts:
+        return None
+    return parse_tokenizer(bytes(container.verify_member(TOKENIZER)), container.path)
+
+
+def _at_once(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[Any, Any]:
+    """The results of two functions, the first one in a thread; raises the error of either."""
+    found: list[tuple[Any, BaseException | None]] = []
+
+    def work() -> None:
+        try:
+            found.append((first(), None))
+        except BaseException as error:
+            found.append((None, error))
+
+    thread = Thread(target=work, name="anydim tokenizer")
+    thread.start()
+    try:
+        other = second()
+    finally:
+        thread.join()
+    result, error = found[0]
+    if error is not None:
+        raise error
+    return result, other
 
 
 def rows_of(model: CallableProgram, spec: DecoderSpec) -> CachedRows:

@@ -24,11 +24,13 @@ def save(
 ) -> None:  # fmt: skip
     """Write a saved language model; see `LanguageModel.save`."""
     model: Any = rows.model
-    facts, members = {STEP: str(rows.step_formula)}, _members(opened)
+    facts, members = {STEP: str(rows.step_formula)}, language_members(opened)
     if isinstance(model, LoadedModel):
         if list(targets) == ["native"]:
             copy(model.container, path, _OMITTED, facts, members)
             return
+        if opened.weights is None and opened.reopen is not None:
+            opened = opened.reopen()
         if opened.weights is None:
             raise OptionError("a saved model has code for its own processors alone",
                               "save the file that it was made of")  # fmt: skip
@@ -36,7 +38,7 @@ def save(
     model._write(path, targets, progress, facts, members)
 
 
-def _members(opened: OpenedModel) -> list[Member]:
+def language_members(opened: OpenedModel) -> list[Member]:
     """The members of a file that a language model adds to those of its decoder."""
     template = opened.template
     saved = SavedLanguage(

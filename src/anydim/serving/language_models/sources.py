@@ -13,47 +13,43 @@ from anydim.base.missing_package import missing_module
 from anydim.base.text import quote_list
 from anydim.base.user_values import path_of, short_repr
 from anydim.deploy.container import is_saved
-from anydim.serving.language_models.decoder_spec import CACHE_TYPES
+from anydim.serving.language_models.decoder_spec import CACHE_TYPES, QUANTIZED
 from anydim.serving.language_models.opened import OpenedModel
 from anydim.serving.language_models.paths import is_saved_language
-from anydim.serving.language_models.saved_model import load_rows, open_saved
+from anydim.serving.language_models.saved_model import open_saved
 
 _HINT = "give the path of a folder, a .gguf file or a saved language model"
 _FOLDER = "anydim.serving.language_models"
 
 
-def open_model(
-    path: Any, context: int | None, quantize: str | None, tokenizer: Any = None,
-    cache: str | None = None,
-) -> OpenedModel:  # fmt: skip
-    """Read a language model; see `language_model` for arguments and errors."""
+def open_decoder(
+    path: Any, context: int | None, quantize: str | None, tokenizer: Any, cache: str | None,
+    threads: int | str, precision: str | None,
+) -> tuple[OpenedModel, CachedRows]:  # fmt: skip
+    """A language model and its decoder; see `language_model` for arguments and errors."""
     place = Path(path_of("path", path, _HINT))
     if tokenizer is not None:
         tokenizer = Path(path_of("tokenizer", tokenizer, "the path of a tokenizer.json, or None"))
     if not (cache is None or isinstance(cache, str)) or cache not in (None, *CACHE_TYPES):
         raise OptionError(f"cache is {short_repr(cache)}", quote_list(CACHE_TYPES))
+    if not (quantize is None or isinstance(quantize, str)) or quantize not in (None, *QUANTIZED):
+        raise OptionError(f"quantize is {short_repr(quantize)}", "give 'q8', 'q4' or None")
     if not os.path.exists(place):  # a path that is too long does not exist
         raise ModelError(f"there is no '{place}'", _HINT)
     if is_saved_language(place):
-        saved = open_saved(str(place), context, quantize, tokenizer)
-        if cache not in (None, saved.spec.cache):
-            raise OptionError(f"caches of '{place}' are {saved.spec.cache}, not {cache}",
+        opened, rows = open_saved(str(place), context, quantize, tokenizer, threads, precision)
+        if cache not in (None, opened.spec.cache):
+            raise OptionError(f"caches of '{place}' are {opened.spec.cache}, not {cache}",
                               "save the model again")  # fmt: skip
-        return saved
+        return opened, rows
     if is_saved(place):
         raise ModelError(f"'{place}' is a saved model, and no language model",
                          "open it with ad.load")  # fmt: skip
-    made: OpenedModel = compiler_module("opening").open_files(
-        place, context, quantize, tokenizer, cache or CACHE_TYPES[0]
+    module = compiler_module("compiled_rows")
+    source = module.Source(
+        place, context, quantize, tokenizer, cache or CACHE_TYPES[0], threads, precision
     )
-    return made
-
-
-def decoder_rows(opened: OpenedModel, threads: int | str, precision: str | None) -> CachedRows:
-    """The decoder, loaded or compiled."""
-    if opened.weights is None:
-        return load_rows(opened, threads, precision)
-    made: CachedRows = compiler_module("compiled_rows").compiled_rows(opened, threads, precision)
+    made: tuple[OpenedModel, CachedRows] = module.open_compiled(source)
     return made
 
 

@@ -13,7 +13,7 @@ from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import InputError, MemoryLimitError, OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion
-from anydim.serving.decoder import AsyncDecoder
+from anydim.serving.async_decoder import AsyncDecoder
 from anydim.serving.decoding import CHUNK, POSITIONS
 from anydim.serving.drafts import Drafts, ModelDrafts, PromptDrafts
 from anydim.serving.language_models.paths import is_language_model

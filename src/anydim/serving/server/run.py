@@ -276,8 +276,11 @@ class _Served:
         except ModuleNotFoundError as error:
             raise missing_module("a language model", error) from error
         settings = self._settings
-        opened = sources.open_model(path, context, settings.quantize, tokenizer, settings.cache)
-        return sources.decoder_rows(opened, self._threads(), settings.precision), opened
+        opened, rows = sources.open_decoder(
+            path, context, settings.quantize, tokenizer, settings.cache, self._threads(),
+            settings.precision,
+        )  # fmt: skip
+        return rows, opened
 
     def _draft(self, opened: Sequence[_Opened]) -> DraftModel | None:
         """The draft model; raises OptionError for one of other tokens, or without one language

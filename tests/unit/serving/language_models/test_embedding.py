@@ -15,7 +15,7 @@ import pytest
 import anydim as ad
 from anydim.serving import Decoder
 from anydim.serving.language_models.language_model import LanguageModel
-from anydim.serving.language_models.sources import open_model
+from anydim.serving.language_models.opening import open_files
 from tests.unit.serving.language_models.tiny_models import (
     CONTEXT,
     WIDTH,
@@ -153,7 +153,7 @@ def test_folders_of_models_without_a_head_have_other_names(
 
 
 def test_files_say_how_texts_end_and_are_pooled(tmp_path: Path, lm: LanguageModel) -> None:
-    opened = open_model(write_gguf(tmp_path / "tiny.gguf"), None, None)
+    opened = open_files(write_gguf(tmp_path / "tiny.gguf"), None, None, None, "float32")
     assert opened.pooling == "last" and opened.end == ()
     assert opened.text_tokens("0").tolist() == lm.encode("0")
 
@@ -161,7 +161,7 @@ def test_files_say_how_texts_end_and_are_pooled(tmp_path: Path, lm: LanguageMode
         writer.add_pooling_type(gguf.PoolingType.MEAN)
         writer.add_add_eos_token(True)
 
-    opened = open_model(write_gguf(tmp_path / "other.gguf", more=more), None, None)
+    opened = open_files(write_gguf(tmp_path / "other.gguf", more=more), None, None, None, "float32")
     assert opened.pooling == "mean" and len(opened.end) == 1
     assert opened.text_tokens("0").tolist() == [*lm.encode("0"), *opened.end]
     for text, expected in (("{", "not JSON"), ("[]", "not an object"),
@@ -170,4 +170,4 @@ def test_files_say_how_texts_end_and_are_pooled(tmp_path: Path, lm: LanguageMode
         (folder / "1_Pooling").mkdir(exist_ok=True)
         (folder / "1_Pooling" / "config.json").write_text(text, "utf-8")
         with pytest.raises(ad.ModelError, match=expected):
-            open_model(folder, None, None)
+            open_files(folder, None, None, None, "float32")
