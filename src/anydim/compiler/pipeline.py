@@ -66,6 +66,7 @@ from anydim.compiler.passes.scales import Scales
 from anydim.compiler.passes.schedule import Alias, Schedule, Scheduled, unmet
 from anydim.compiler.passes.segment import Cut, Part, Segment, cut_text, devices_of, straight
 from anydim.compiler.passes.setups import join_setup
+from anydim.compiler.passes.shared_panels import SharedPanels
 from anydim.compiler.passes.simplify import Simplify
 from anydim.compiler.passes.sizes_once import SizesOnce
 from anydim.compiler.passes.split_reduction import Pieces
@@ -229,11 +230,12 @@ PASSES: tuple[Pass, ...] = (
     ),
 )  # fmt: skip
 # then, from graph to program:
+#   shared_panels   gathers of constants that products have in panels read these
 #   schedule   groups -> launches of kernels; equal groups share one kernel
 #   assemble   lifetimes -> arena offsets as formulas; packed constants; host steps;
 #              parts and regions -> a program of regions, if there are any
 #   native     one host module, one object per kernel and micro-kernel library, linked
-_STAGES = len(PASSES) + 5
+_STAGES = len(PASSES) + 6
 
 
 @dataclass(frozen=True)
@@ -487,6 +489,7 @@ class _Passes:
         fused = [add_guards(part.graph) if part.opaque else part.graph for part in parts]
         for entry in PASSES:
             parts, fused = self._run(entry, parts, fused)
+        fused = self.work.timed("shared_panels", lambda: self._share_panels(parts, fused))
         scheduled = self.work.timed("schedule", lambda: self._schedule(parts, fused))
         return parts, fused, scheduled
 
@@ -511,14 +514,24 @@ class _Passes:
             begin_libraries(own, host.machine, host.templates, self.begun, options.precision)
         return parts, fused
 
+    def _share_panels(self, parts: Sequence[Part], graphs: Sequence[Graph]) -> list[Graph]:
+        """The graphs, in which gathers on the host read the panels of products."""
+        host = [number for number, part in enumerate(parts) if not (part.opaque or part.device)]
+        sharing = SharedPanels(self._machine(self.on.host, ""), self.on.host.templates)
+        made = dict(zip(host, sharing.run([graphs[number] for number in host])))
+        return [made.get(number, graph) for number, graph in enumerate(graphs)]
+
+    def _machine(self, code: Target, device: str) -> Machine:
+        """The machine of code with the threads that share its kernels."""
+        return replace(code.machine, threads=0 if device or self.threads == 1 else self.threads)
+
     def _schedule(self, parts: Sequence[Part], graphs: Sequence[Graph]) -> list[Launches]:
         made, threads = [], self.threads
         first = {part.device: part for part in parts}
         tuned = {d: tuned_for(self.on(part), 1 if d else threads) for d, part in first.items()}
         for part, graph in zip(parts, graphs):
             code, receiver = self.on(part), _unheard if part.device else self.begun
-            sharing = 0 if part.device or threads == 1 else threads
-            known = (replace(code.machine, threads=sharing), code.templates, self.options)
+            known = (self._machine(code, part.device), code.templates, self.options)
             kept = (tuned[part.device], self.launched[part.device])
             dense = Schedule(*known, part.counter, receiver, self.store.constant, *kept)
             made.append((Opaque(*known) if part.opaque else dense).run(graph))

@@ -116,6 +116,7 @@ class _Writer:
             return ["axis", inputs, step.axis]
         if isinstance(step, Converted):
             return ["convert", inputs, step.dtype.name]
+        assert isinstance(step, Evaluated)  # panels are held as those of their product
         text = print_group(_rename_tensors(step.group))
         number = self.texts.setdefault(text, len(self.texts))
         return ["evaluate", inputs, number, step.dtype.name, step.long, step.output]

@@ -1,7 +1,8 @@
 """How constants of a program are derived from the weights of its source.
 
     Weight        an initializer of the source
-    Derivation    a step applied to constants: a group evaluated, a scaling, a moved axis, rounding
+    Derivation    a step applied to constants: a group evaluated, a scaling, a moved axis, rounding,
+                  panels
 
 A program is compiled for a *structure*: the source without the contents of its weights. Passes that
 derive a constant from others use a step, which can be repeated on the weights of another source of
@@ -22,6 +23,8 @@ from anydim.base.dtypes import DType, convert_array, float32, float64, from_nump
 from anydim.base.records import dataclass
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import Group
+from anydim.runtime.packing import pack
+from anydim.runtime.panels import Packing
 
 if TYPE_CHECKING:
     from anydim.compiler.graph.nodes import Constant
@@ -127,7 +130,22 @@ class Converted:
         return found
 
 
-Step: TypeAlias = "Evaluated | Scaled | LastAxis | Converted"
+@dataclass(frozen=True)
+class InPanels:
+    """The bytes of a constant as a product reads it, viewed in a type and a shape."""
+
+    packing: Packing
+    dtype: DType
+    shape: tuple[int, ...]
+
+    def run(self, *arrays: numpy.ndarray) -> numpy.ndarray:
+        """The panels."""
+        panels = pack(arrays[0], self.packing).reshape(-1)
+        found: numpy.ndarray = panels.view(self.dtype.numpy).reshape(self.shape)
+        return found
+
+
+Step: TypeAlias = "Evaluated | Scaled | LastAxis | Converted | InPanels"
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ import numpy
 from anydim.base.dtypes import from_numpy
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
+from anydim.compiler.graph.derivations import Derivation, InPanels
 from anydim.compiler.graph.nodes import Constant, Graph
 from anydim.compiler.kernels.ir import Kernel
 from anydim.compiler.kernels.launch import STATUS_TENSOR
@@ -179,6 +180,9 @@ class Store:
 
     def constant(self, value: str, constant: Constant, packing: Packing | None = None) -> str:
         """The name of the constant `value` in the layout `packing` that a kernel expects."""
+        origin = constant.origin
+        if isinstance(origin, Derivation) and isinstance(origin.step, InPanels):
+            return self.constant(value, origin.inputs[0], origin.step.packing)
         key = (constant, packing)
         if key not in self._names:
             kind = "" if packing is None else f"/panels{packing.width}"

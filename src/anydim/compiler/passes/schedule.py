@@ -33,6 +33,7 @@ from anydim.compiler.passes.canonical_groups import (
 from anydim.compiler.passes.flow import unique_name
 from anydim.compiler.passes.options import PLAIN, WHOLE, KernelOptions
 from anydim.compiler.passes.recipes import template_recipe
+from anydim.compiler.passes.shared_panels import SHARED
 from anydim.compiler.passes.view_forms import is_reshape
 from anydim.lang.surface.printer import print_statement
 from anydim.lang.tree import Group, Read
@@ -134,6 +135,7 @@ class Schedule:
                 launch = launch.in_loop(self.counter)
             if group.steps:
                 launch = replace(launch, reason=_use_graph_names(launch.reason, values))
+            found = tuple(replace(each, tensor=each.tensor.removesuffix(SHARED)) for each in found)
             result.append(Scheduled(launch, values, template, node.source, group, recipe, found))
             self._pack(launch, values, graph)
         return tuple(result)
