@@ -12,11 +12,10 @@ import json
 from contextlib import suppress
 from dataclasses import astuple, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anydim.api.cached_rows import CachedRows
 from anydim.api.program_cache import compared_state, program_key, write_program
-from anydim.base import settings
 from anydim.base.cache import DiskCache, disk_cache, key_of
 from anydim.base.cache_folder import is_there, used
 from anydim.base.errors import UserError
@@ -25,12 +24,9 @@ from anydim.base.records import dataclass
 from anydim.base.user_values import absolute
 from anydim.deploy.load import load_kept
 from anydim.runtime.frames import trim_system
-from anydim.serving.language_models.decoder_caches import NEW, OPTIONAL, ROWS
+from anydim.serving.language_models.decoder_compile import compile_decoder
 from anydim.serving.language_models.opened import OpenedModel
 from anydim.serving.language_models.saved_model import STEP, read_language, rows_of
-
-if TYPE_CHECKING:
-    from anydim.api.model import Model
 
 _FILES = ("*.json", "*.jinja", "*.safetensors", "1_Pooling/config.json")  # of a folder
 
@@ -167,18 +163,3 @@ class _Stored:
     def _write_note(self, state: list[Any]) -> None:
         rows = [[*astuple(each.state), each.digest, each.noted_ns] for each in self._reads]
         self._notes.put(self._note, json.dumps([rows, state]).encode())
-
-
-def compile_decoder(opened: OpenedModel, threads: int | str, precision: str | None) -> Model:
-    from anydim.api.cached_graph import over_rows
-    from anydim.api.entry import compile
-    from anydim.compiler.frontends.growing_caches import with_spare_capacity
-    from anydim.serving.language_models.decoder_graph import build_decoder
-
-    assert opened.weights is not None  # of a saved model
-    graph = build_decoder(opened.spec, opened.weights, "decoder")
-    opened.weights.release()
-    spare = with_spare_capacity(graph)
-    rows, _ = over_rows(spare, dict.fromkeys((NEW, *OPTIONAL.values()), ROWS))
-    with settings.override(keep_programs=False):  # it is kept by its files, above
-        return compile(rows, threads=threads, precision=precision)

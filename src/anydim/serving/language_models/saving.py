@@ -10,7 +10,7 @@ from anydim.base.errors import OptionError
 from anydim.deploy.archive import Member, copy
 from anydim.deploy.load import LoadedModel
 from anydim.deploy.records import print_record
-from anydim.serving.language_models.compiled_rows import compile_decoder
+from anydim.serving.language_models.decoder_compile import compile_decoder
 from anydim.serving.language_models.opened import OpenedModel
 from anydim.serving.language_models.paths import LANGUAGE
 from anydim.serving.language_models.saved_model import STEP, TOKENIZER, SavedLanguage
