@@ -11,7 +11,6 @@ from anydim.base.user_values import path_of, text_of
 from anydim.deploy.export.language import Language, step_of_one
 from anydim.deploy.exporting import export_program
 from anydim.serving.language_models.chat_form import as_json, chat_form
-from anydim.serving.language_models.compiled_rows import compile_decoder
 from anydim.serving.language_models.decoder_caches import (
     CAPACITY,
     NEW,
@@ -21,6 +20,7 @@ from anydim.serving.language_models.decoder_caches import (
     ROWS,
     STATES,
 )
+from anydim.serving.language_models.decoder_compile import compile_decoder
 from anydim.serving.language_models.opened import OpenedModel
 from anydim.serving.language_models.saved_model import LOGITS, ROOM, rows_of
 
@@ -36,6 +36,7 @@ def export(
     threads: int | str, precision: str | None,
 ) -> Language:  # fmt: skip
     """Write the folder of a language model; see `LanguageModel.export` for arguments and errors."""
+    opened = opened.with_weights()
     if opened.weights is None:
         raise OptionError("a saved language model cannot be exported",
                           "export the file that it was made of")  # fmt: skip

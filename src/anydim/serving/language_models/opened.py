@@ -51,6 +51,10 @@ class OpenedModel:
     pooling: str = LAST
     reopen: Callable[[], OpenedModel] | None = None
 
+    def with_weights(self) -> OpenedModel:
+        """The model of its files; itself if it has weights, or was saved."""
+        return self if self.weights is not None or self.reopen is None else self.reopen()
+
     def require_tokenizer(self) -> Any:
         """The tokenizer. Raises ModelError without one."""
         if self.tokenizer is None:

@@ -29,8 +29,7 @@ def save(
         if list(targets) == ["native"]:
             copy(model.container, path, _OMITTED, facts, members)
             return
-        if opened.weights is None and opened.reopen is not None:
-            opened = opened.reopen()
+        opened = opened.with_weights()
         if opened.weights is None:
             raise OptionError("a saved model has code for its own processors alone",
                               "save the file that it was made of")  # fmt: skip
