@@ -34,7 +34,8 @@ import anydim as ad
 from anydim.base import settings
 from anydim.serving.language_models.matrices import Blocks
 from anydim.serving.language_models.opened import OpenedModel
-from anydim.serving.language_models.sources import open_model
+from anydim.serving.language_models.opening import open_files
+from anydim.serving.language_models.sources import open_decoder
 from tests.fuzz import limited
 from tests.unit.deploy.hostile import DAMAGE, lie
 from tests.unit.serving.language_models.test_experts import folder_of, sparse_weights
@@ -468,6 +469,13 @@ def _bytes_of(matrix: Any) -> bytes | None:
     return b"".join(numpy.ascontiguousarray(each).tobytes() for each in fields if each is not None)
 
 
+def opened_of(path: Path, tokenizer: Path | None = None) -> OpenedModel:
+    """The parts of a model, which is not compiled."""
+    if path.suffix == ".anydim":
+        return open_decoder(path, None, None, tokenizer, None, 1, None)[0]
+    return open_files(path, None, None, tokenizer, "float32")
+
+
 def differs(found: Mapping[str, Any], good: Mapping[str, Any]) -> list[str]:
     """Parts that are others; missing tokens or messages are refused at their use."""
     return [name for name in good if name in found and found[name] != good[name]]
@@ -476,7 +484,7 @@ def differs(found: Mapping[str, Any], good: Mapping[str, Any]) -> list[str]:
 def outcome(chance: random.Random, path: Path, good: Mapping[str, Any], must_match: bool) -> str:
     """'refused', 'equal', 'another' or 'ran'; what else may happen is raised."""
     try:
-        opened = open_model(path, None, None)
+        opened = opened_of(path)
         found = parts_of(opened)
         if path.suffix == ".anydim":
             with ad.language_model(path, threads=1) as lm:
@@ -504,7 +512,7 @@ def judge_in(folder: Path) -> limited.Judge:
     """A judge of seeds, with good models in a folder."""
     good = {}
     for name, path in bases(folder).items():
-        good[name] = parts_of(open_model(path, None, None))
+        good[name] = parts_of(opened_of(path))
     with ad.language_model(bases(folder)["saved"], threads=1) as lm:
         answer = lm.generate(numpy.array([3, 1, 4, 1, 5]), 5).read()
         good["saved"] |= {"answer": (answer, lm.memory([1, 9])), "model": lm.explain()}

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 import anydim as ad
+from anydim.base.read_files import FileRead
 from anydim.serving.language_models.bounded_templates import SECONDS
 from anydim.serving.language_models.chat_template import ChatTemplate
-from anydim.serving.language_models.sources import open_model
+from anydim.serving.language_models.compiled_rows import Source
+from anydim.serving.language_models.weight_files import weight_paths
 from tests.fuzz import language_model_files, limited
 from tests.unit.serving.language_models.tiny_models import tokenizer, weights, write_folder
 
@@ -78,7 +80,8 @@ def test_another_format_of_packed_weights_is_another_program(tmp_path: Path) -> 
     for form in ("gptq", "gptq_v2"):
         config = {"quant_method": "gptq", "bits": 4, "group_size": 16, "checkpoint_format": form}
         folder = write_folder(tmp_path / "packed", tensors, quantization_config=config)
-        keys.append(open_model(folder, None, None).arguments)
+        source = Source(folder, None, None, None, "float32", 1, None)
+        keys.append([FileRead.of(path).digest for path in source.files()])
     assert keys[0] != keys[1]
 
 
@@ -88,16 +91,16 @@ def test_files_of_weights_are_those_of_the_index(tmp_path: Path) -> None:
     whole.rename(folder / "model-1.safetensors")
     (folder / "old.safetensors").write_bytes((folder / "model-1.safetensors").read_bytes())
     with pytest.raises(ad.ModelError, match="another file have a tensor"):
-        open_model(folder, None, None)
+        language_model_files.opened_of(folder)
     index = folder / "model.safetensors.index.json"
     for name in ("../model-1.safetensors", "/etc/passwd"):
         index.write_text(json.dumps({"weight_map": {"x": name}}), "utf-8")
         with pytest.raises(ad.ModelError, match="other folders"):
-            open_model(folder, None, None)
+            language_model_files.opened_of(folder)
     index.write_text('{"weight_map": {"x": "model-1.safetensors"}}', "utf-8")
-    assert open_model(folder, None, None).files == (str(folder / "model-1.safetensors"),)
+    assert weight_paths(folder) == [folder / "model-1.safetensors"]
     whole.write_bytes((folder / "model-1.safetensors").read_bytes())
-    assert open_model(folder, None, None).files == (str(whole),)
+    assert weight_paths(folder) == [whole]
 
 
 def test_tokenizers_neither_cut_nor_pad(tmp_path: Path) -> None:
@@ -107,6 +110,6 @@ def test_tokenizers_neither_cut_nor_pad(tmp_path: Path) -> None:
     path = tmp_path / "cuts.json"
     own.save(str(path))
     folder = write_folder(tmp_path / "tiny", weights(tokenizer().get_vocab_size()))
-    whole, other = (open_model(folder, None, None, each) for each in (None, path))
+    whole, other = (language_model_files.opened_of(folder, each) for each in (None, path))
     for text in ("", "a", "the quick brown fox jumps"):
         assert whole.encode(text) == other.encode(text)

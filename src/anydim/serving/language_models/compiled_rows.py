@@ -28,7 +28,7 @@ from anydim.serving.language_models.decoder_compile import compile_decoder
 from anydim.serving.language_models.opened import OpenedModel
 from anydim.serving.language_models.saved_model import STEP, read_language, rows_of
 
-_FILES = ("*.json", "*.jinja", "*.safetensors", "1_Pooling/config.json")  # of a folder
+_FILES = ("*.json", "*.jinja", "1_Pooling/config.json")  # of a folder, beside weights
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,13 @@ class Source:
         return open_files(self.place, self.context, self.quantize, self.tokenizer, self.cache)
 
     def files(self) -> list[str]:
-        """The files that decide the results."""
+        """The files that decide the results. Raises ModelError for a folder without weights."""
         own = [self.place]
         if self.place.is_dir():
+            from anydim.serving.language_models.weight_files import weight_paths
+
             own = sorted(path for form in _FILES for path in self.place.glob(form))
+            own += weight_paths(self.place)
         return [absolute(path) for path in (*own, self.tokenizer) if path is not None]
 
     def words(self) -> str:
@@ -88,11 +91,11 @@ class _Stored:
 
     def __init__(self, source: Source, models: DiskCache, notes: DiskCache) -> None:
         self._source, self._models, self._notes = source, models, notes
-        paths = source.files()
-        self._note = key_of(source.words(), *paths)
+        self._note = key_of(source.words(), absolute(source.place), str(source.tokenizer))
         self._compared: list[Any] = []  # the state of the stored file at its last verification
         self._reads: list[FileRead] = []
         with suppress(UserError, OSError):  # reading them for compilation says why
+            paths = source.files()
             before = {each.state.path: each for each in self._read_note()}
             self._reads = [
                 before[path].digest_now() if path in before else FileRead.of(path) for path in paths

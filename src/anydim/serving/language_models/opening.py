@@ -28,7 +28,6 @@ from anydim.serving.language_models.weight_files import (
     TensorFile,
     open_gguf,
     open_safetensors,
-    weight_paths,
 )
 from anydim.sizes import LARGEST
 
