@@ -90,9 +90,9 @@ from anydim.sizes import Dim
     help="How products of language models may round: bfloat16 or int8. Default: float32.",
 )  # fmt: skip
 @click.option(
-    "--cache-type", type=click.Choice(["float32", "float16", "bfloat16"]),
-    help="Element type of caches of language models; those of 16 bits take half the memory. "
-    "Default: float32, or that of a saved model.",
+    "--cache-type", type=click.Choice(["float32", "float16", "bfloat16", "int8"]),
+    help="Element type of caches of language models; those of 16 bits take half the memory, int8 "
+    "a quarter. Default: float32, or that of a saved model.",
 )  # fmt: skip
 @click.option(
     "--speculate", type=click.IntRange(0, MOST_DRAFT), metavar="N",

@@ -4,6 +4,8 @@
         -> logits [b, k, vocabulary], hidden [b, h, width],
            new_keys_i and new_values_i [b, kept, past + s, depth]
 
+Caches of int8 are codes, each with `keys_scales_i` and `values_scales_i` float32 [b, kept, past].
+
 `picks` are the places of the tokens whose logits are computed, among the new ones; -1 is the last
 one. `states` are those whose last hidden states are wanted.
 
@@ -19,19 +21,20 @@ from pathlib import Path
 
 import numpy
 
-from anydim.base.dtypes import DTYPES, float32, int64
+from anydim.base.dtypes import DTYPES, float32, int8, int64
 from anydim.compiler.frontends.builder import Builder
 from anydim.compiler.frontends.values import Value
 from anydim.compiler.graph.nodes import Graph
 from anydim.lang.surface.parser import parse
 from anydim.lang.surface.syntax import Definition
-from anydim.serving.language_models.decoder_caches import OPTIONAL
-from anydim.serving.language_models.decoder_spec import DecoderSpec, LayerSpec, Rope
+from anydim.serving.language_models.decoder_caches import OPTIONAL, cache_names
+from anydim.serving.language_models.decoder_spec import CODES, DecoderSpec, LayerSpec, Rope
 from anydim.serving.language_models.matrices import Blocks, Matrix
 from anydim.sizes import Size
 
 Weights = Callable[[str], "Matrix | None"]
 """A weight by its name (`tensor_names.py`); None for one that the decoder does not have."""
+Values = tuple[Value, ...]
 
 _ACTIVATIONS = {"silu": "swish", "gelu": "gelu", "gelu_tanh": "gelu_tanh"}
 
@@ -65,23 +68,19 @@ class _Decoder:
         picks, states = (
             g.input(name, int64, (self.batch, g.dim(dim))) for name, dim in OPTIONAL.items()
         )
-        caches = [
-            tuple(g.input(f"{side}_{number}", DTYPES[self.spec.cache], self._cache(self.past))
-                  for side in ("keys", "values"))
-            for number in range(len(spec.layers))
-        ]  # fmt: skip
+        caches = [self._caches(number) for number in range(len(spec.layers))]
         self.positions = g.add(g.range(count=self.count), self._size(self.past))
         x = self._embed(ids)
         grown = []
         for number, layer in enumerate(spec.layers):
-            x, *made = self._layer(x, f"layers.{number}.", layer, *caches[number])
+            x, made = self._layer(x, f"layers.{number}.", layer, caches[number])
             grown.append(made)
         logits = self._linear(self._normed_at(x, picks), "head", "embedding")
         g.output("logits", self._soft_cap(logits, spec.logit_cap))
         g.output("hidden", self._normed_at(x, states))
         for number, made in enumerate(grown):
-            for side, value in zip(("keys", "values"), made):
-                g.output(f"new_{side}_{number}", value)
+            for name, value in zip(cache_names(spec, number), made):
+                g.output(f"new_{name}", value)
         return g.graph()
 
     def _normed_at(self, x: Value, places: Value) -> Value:
@@ -89,31 +88,34 @@ class _Decoder:
         return self._norm(self.g.gather_nd(x, self.g.unsqueeze(places, axes=(2,)), batch_dims=1),
                           "norm")  # fmt: skip
 
-    def _cache(self, count: Size) -> tuple[Size | int, ...]:
-        return self.batch, self.spec.kept, count, self.spec.depth
+    def _caches(self, number: int) -> Values:
+        """The inputs of a layer's caches."""
+        shape, kind = (self.batch, self.spec.kept, self.past), DTYPES[self.spec.cache]
+        return tuple(
+            self.g.input(name, float32, shape) if "scales" in name
+            else self.g.input(name, kind, (*shape, self.spec.depth))
+            for name in cache_names(self.spec, number)
+        )  # fmt: skip
 
     def _size(self, size: Size) -> Value:
         return self.g.size_tensor(values=(size,), scalar=True)
 
     # ---- parts of a layer ------------------------------------------------------------------------
 
-    def _layer(
-        self, x: Value, name: str, layer: LayerSpec, keys: Value, values: Value
-    ) -> tuple[Value, Value, Value]:
-        mixed, keys, values = self._attention(
-            self._norm(x, f"{name}norm1"), name, layer, keys, values
-        )
+    def _layer(self, x: Value, name: str, layer: LayerSpec, caches: Values) -> tuple[Value, Values]:
+        """The layer's result, and its caches with the new tokens."""
+        mixed, grown = self._attention(self._norm(x, f"{name}norm1"), name, layer, caches)
         mixed = self._norm(mixed, f"{name}post1")
         if self.spec.parallel:
-            return x + mixed + self._feed_forward(self._norm(x, f"{name}norm2"), name), keys, values
+            return x + mixed + self._feed_forward(self._norm(x, f"{name}norm2"), name), grown
         x = x + mixed
         part = self._mixture if layer.is_sparse else self._feed_forward
         wide = part(self._norm(x, f"{name}norm2"), name)
-        return x + self._norm(wide, f"{name}post2"), keys, values
+        return x + self._norm(wide, f"{name}post2"), grown
 
     def _attention(
-        self, x: Value, name: str, layer: LayerSpec, keys: Value, values: Value
-    ) -> tuple[Value, Value, Value]:
+        self, x: Value, name: str, layer: LayerSpec, caches: Values
+    ) -> tuple[Value, Values]:
         g, spec = self.g, self.spec
         query, key, value = (
             self._heads(self._linear(x, f"{name}{part}"), count)
@@ -122,9 +124,9 @@ class _Decoder:
         query, key = self._norm(query, f"{name}q_norm"), self._norm(key, f"{name}k_norm")
         if layer.rope is not None:
             query, key = (self._rotate(part, layer.rope) for part in (query, key))
-        keys, values = (g.concat(old, self._cast(new, spec.cache), axis=2)
-                        for old, new in ((keys, key), (values, value)))  # fmt: skip
-        read_keys, read_values = (self._cast(each, "float32") for each in (keys, values))
+        half = len(caches) // 2
+        keys, values = self._grow(caches[:half], key), self._grow(caches[half:], value)
+        read_keys, read_values = self._floats(keys), self._floats(values)
         group = spec.heads // spec.kept
         query = g.reshape(query, shape=(self.batch, spec.kept, group, self.count, spec.depth))
         scores = g.einsum(query, read_keys, equation="bhgid,bhjd->bhgij")
@@ -133,7 +135,30 @@ class _Decoder:
         mixed = g.einsum(g.softmax(scores, axis=-1), read_values, equation="bhgij,bhjd->bhgid")
         mixed = g.transpose(mixed, perm=(0, 3, 1, 2, 4))
         mixed = g.reshape(mixed, shape=(self.batch, self.count, spec.heads * spec.depth))
-        return self._linear(mixed, f"{name}o"), keys, values
+        return self._linear(mixed, f"{name}o"), (*keys, *values)
+
+    def _grow(self, cache: Values, new: Value) -> Values:
+        """A cache with new keys or values [b, kept, s, depth] behind it."""
+        parts = (
+            self._codes(new) if self.spec.cache == CODES else (self._cast(new, self.spec.cache),)
+        )
+        return tuple(self.g.concat(old, part, axis=2) for old, part in zip(cache, parts))
+
+    def _codes(self, x: Value) -> Values:
+        """Codes of 8 bits, and for each token of a head a scale: the largest number is 127."""
+        g = self.g
+        scales = g.reduce_max(g.abs(x), axes=(-1,)) * numpy.float32(1 / 127)
+        by = g.where(g.greater(scales, numpy.float32(0)), scales, numpy.float32(1))
+        codes = g.round(x / g.unsqueeze(by, axes=(-1,)))
+        limits = (numpy.float32(-127), numpy.float32(127))  # scales of subnormal numbers round
+        return g.cast(g.clip(codes, *limits), to=int8), scales
+
+    def _floats(self, cache: Values) -> Value:
+        """What a cache holds, in float32."""
+        if self.spec.cache != CODES:
+            return self._cast(cache[0], "float32")
+        codes, scales = cache
+        return self.g.cast(codes, to=float32) * self.g.unsqueeze(scales, axes=(-1,))
 
     def _cast(self, x: Value, dtype: str) -> Value:
         return x if self.spec.cache == "float32" else self.g.cast(x, to=DTYPES[dtype])

@@ -9,7 +9,8 @@ import numpy
 
 from anydim.base.records import dataclass
 
-CACHE_TYPES = ("float32", "float16", "bfloat16")
+CACHE_TYPES = ("float32", "float16", "bfloat16", "int8")
+CODES = "int8"  # caches with a scale for each token of a head
 QUANTIZED = {"q8": 8, "q4": 4}  # bits of codes
 
 

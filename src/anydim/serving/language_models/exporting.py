@@ -21,6 +21,7 @@ from anydim.serving.language_models.decoder_caches import (
     STATES,
 )
 from anydim.serving.language_models.decoder_compile import compile_decoder
+from anydim.serving.language_models.decoder_spec import CODES
 from anydim.serving.language_models.opened import OpenedModel
 from anydim.serving.language_models.saved_model import LOGITS, ROOM, rows_of
 
@@ -40,6 +41,8 @@ def export(
     if opened.weights is None:
         raise OptionError("a saved language model cannot be exported",
                           "export the file that it was made of")  # fmt: skip
+    if opened.spec.cache == CODES:
+        raise OptionError("caches of int8 cannot be exported", "give cache='float16'")
     path, called = path_of("folder", folder), text_of("name", name)
     model = compile_decoder(opened, 1, precision)
     language = language_of(opened, rows_of(model, opened.spec))

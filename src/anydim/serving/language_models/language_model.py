@@ -76,8 +76,9 @@ def language_model(
         threads: Threads of a step, as in `compile`.
         tokenizer: Path of a tokenizer.json. None: the model's own.
         precision: As in `compile`: "bfloat16", "int8", ... (docs/numerics.md).
-        cache: Element type of caches: 'float32', the default, or 'float16' or 'bfloat16', which
-            take half the memory; keys and values are rounded to it.
+        cache: Element type of caches: 'float32', the default, 'float16' or 'bfloat16', which
+            take half the memory, or 'int8', a quarter with a scale for each token of a head; keys
+            and values are rounded to it.
 
     Returns:
         The model; `close` it, or use it in `with`.

@@ -18,7 +18,7 @@ import anydim as ad
 from anydim.base.errors import InputError, MemoryLimitError, ModelError, OptionError
 from anydim.serving.language_models.language_model import LanguageModel
 from tests.unit.serving.language_models import tiny_models
-from tests.unit.serving.language_models.tiny_models import write_folder, write_gguf
+from tests.unit.serving.language_models.tiny_models import HEADS, WIDTH, write_folder, write_gguf
 
 SOURCE = Path(__file__).resolve().parents[4] / "src"
 PROMPTS = ["the quick", "a model of words", "0 1 2", "dog"]
@@ -99,17 +99,18 @@ def test_quantised_folders_are_near(lm: LanguageModel, folder: Path, quantize: s
         assert other.memory([1])["weights"] < lm.memory([1])["weights"] / 2
 
 
-@pytest.mark.parametrize("cache", ("float16", "bfloat16"))
-def test_caches_of_16_bits_take_half_the_memory(
+@pytest.mark.parametrize("cache", ("float16", "bfloat16", "int8"))
+def test_narrow_caches_take_less_memory(
     lm: LanguageModel, folder: Path, cache: str, tmp_path: Path
 ) -> None:
     tokens = numpy.random.default_rng(1).integers(4, 300, 60).tolist()
     expected = logits_of(lm, tokens)
     with ad.language_model(folder, cache=cache, threads=1) as other:
         assert other.model.in_place
-        assert 2 * other.memory([64])["caches"] == lm.memory([64])["caches"]
+        share = (WIDTH // HEADS + 4) / (WIDTH // HEADS * 4) if cache == "int8" else 1 / 2
+        assert other.memory([64])["caches"] == share * lm.memory([64])["caches"]
         found = logits_of(other, tokens)
-        limit = {"float16": 0.02, "bfloat16": 0.1}[cache] * float(numpy.std(expected))
+        limit = {"float16": 0.02, "bfloat16": 0.1, "int8": 0.1}[cache] * float(numpy.std(expected))
         assert 0 < numpy.sqrt(((found - expected) ** 2).mean()) <= limit
         answer = other.generate("the quick", 40, speculate=4)
         text = answer.read()
@@ -121,7 +122,7 @@ def test_caches_of_16_bits_take_half_the_memory(
         ad.language_model(tmp_path / "tiny.anydim", cache="float32")
 
 
-@pytest.mark.parametrize("wrong", ("int8", "", 16, ["float16"], "FLOAT16"))
+@pytest.mark.parametrize("wrong", ("int4", "", 16, ["float16"], "FLOAT16"))
 def test_other_caches_are_refused(folder: Path, wrong: Any) -> None:
     with pytest.raises(OptionError, match="cache is"):
         ad.language_model(folder, cache=wrong)
