@@ -46,7 +46,7 @@ class SharedPanels:
 
     def run(self, graphs: Sequence[Graph]) -> list[Graph]:
         """The graphs, in order."""
-        gathered = {constant for graph in graphs for constant in _gathered(graph)}
+        gathered = {constant for graph in graphs for constant in _find_gathers(graph)}
         if not gathered:
             return list(graphs)
         layouts: dict[Constant, Packing] = {}
@@ -76,7 +76,7 @@ class SharedPanels:
                     yield graph.constants[argument.tensor], argument.packing
 
 
-def _gathered(graph: Graph) -> Iterator[Constant]:
+def _find_gathers(graph: Graph) -> Iterator[Constant]:
     """The large matrices whose rows some nodes gather."""
     large = {
         name for name, each in graph.constants.items()

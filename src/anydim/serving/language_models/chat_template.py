@@ -35,15 +35,15 @@ class ChatTemplate:
 
     def check(self) -> None:
         """Raise ModelError for an error of syntax, MissingError without jinja2."""
-        _ = self._compiled
+        _ = self._jinja
 
     @property
     def takes_tools(self) -> bool:
         """Whether it has a place for descriptions of functions."""
-        return self._compiled[1]
+        return self._jinja[1]
 
     @cached_property
-    def _compiled(self) -> tuple[Any, bool]:
+    def _jinja(self) -> tuple[Any, bool]:
         """Jinja's template, and whether it takes tools; starts without messages import no Jinja."""
         try:
             bounded = import_module("anydim.serving.language_models.bounded_templates")
@@ -73,7 +73,7 @@ class ChatTemplate:
         """
         check_messages(messages)
         try:
-            template = self._compiled[0]
+            template = self._jinja[0]
             with self._limits():
                 made = template.render(
                     messages=list(messages), tools=tools,

@@ -103,7 +103,7 @@ def test_arguments_are_of_what_is_stored(tmp_path: Path, options: Any, seen: See
 def test_changed_files_of_a_folder_are_seen(tmp_path: Path, seen: Seen) -> None:
     folder = write_folder(tmp_path / "tiny")
     answer(folder)
-    (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}")
+    (folder / "chat_template.jinja").write_text("{{ messages[0]['content'] }}", "utf-8")
     with ad.language_model(folder, threads=1) as lm:
         assert lm.chat_tokens(USER) == lm.encode("the dog")
     tokenizer([TEXTS[0][:3] + " " * 3]).save(str(folder / "tokenizer.json"))
