@@ -23,7 +23,6 @@ treats row by row (rows.py). A product with a single column may have other bits
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -42,6 +41,7 @@ from anydim.compiler.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.compiler.graph.reader import read_graph
 from anydim.compiler.graph.text import constants_of, print_graph
 from anydim.compiler.passes import canonical_groups, setups, signatures, sizes_once
+from anydim.compiler.passes.ragged.groups import with_sizes
 from anydim.lang.tree import Group
 from anydim.sizes import LARGEST, Box, RelativeSizes
 from tests.fuzz.case import Arrays, Case
@@ -201,14 +201,6 @@ def fixed(subject: Subject) -> Found:
 
 def _templates(model: ad.Model) -> set[str]:
     return {name.rpartition("_")[0] for name in model.report.kernels}
-
-
-def with_sizes(graph: Graph, sizes: Sizes) -> Graph:
-    """The graph, and those inside it, with the dims that have a size fixed at that."""
-    text = print_graph(graph)
-    for name, size in sizes.items():
-        text = re.sub(rf"(?m)^( *)dim {re.escape(name)} .*", rf"\1dim {name} {size}..{size}", text)
-    return read_graph(text, constants_of(graph))
 
 
 def wide(subject: Subject) -> Found:
