@@ -1,7 +1,7 @@
 """Laws of the other ways to compile, keep and run a graph, beside its generic code.
 
-strategies  `exact`, `where` and `pad` give the bits of generic code (`pad` those near them, where
-            products have addends), and all their variants compile
+strategies  `exact`, `adaptive`, `buckets`, `where` and `pad` give the bits of generic code (`pad`
+            those near them, where products have addends), and all their variants compile
 saved       a saved model, loaded again, gives the bits of the model, its formula of memory and
             its refusals
 rungs       a row has the same bits in each half of a batch at every precision, and results of
@@ -30,6 +30,7 @@ from tests.fuzz.runner import Outcome, run_judged
 from tests.unit.compiler.variants.models import Here
 
 _PRODUCTS = {"matmul", "gemm", "einsum", "conv", "lstm", "gru", "rnn", "attention"}
+_AGAIN = 3  # calls of a size, until it has a variant
 RUNGS = ("fast", "bfloat16", "int8")
 
 
@@ -53,18 +54,33 @@ def strategies(subject: Subject) -> Found:
         with mock.patch.object(serving, "workers", lambda polite, count=0: compilers):
             model = ad.compile(subject.case.graph, threads=subject.case.threads, strategy=text)
             for sizes, inputs, results in subject.calls:
-                reason = _reason(subject, text, model(**inputs), results, inputs)
-                reason = reason or "".join(compilers.bugs[:1])
-                yield reason and f"{text}: {reason}", sizes
+                for _ in range(_AGAIN if text.startswith("adaptive") else 1):
+                    reason = _reason(subject, text, model(**inputs), results, inputs)
+                    reason = reason or "".join(compilers.bugs[:1])
+                    yield reason and f"{text}: {reason}", sizes
 
 
 def _texts(subject: Subject) -> Iterator[str]:
     numbers = Random(subject.case.seed)
-    yield from ("exact(limit=1)", "exact(limit=8)")
+    yield from ("exact(limit=1)", "exact(limit=8)", "adaptive(limit=2, after=1, most=1.0)")
+    if held := _ranges(subject, numbers):
+        yield f"buckets({', '.join(held)})"
     for dim in shown(subject.case.graph)[:1]:
         yield f"where('{dim.name} <= {numbers.randint(0, 9)}', exact(limit=2))"
         padded = numbers.choice(["8", "16", '"pow2"'])
         yield f"pad({dim.name}={padded})"
+
+
+def _ranges(subject: Subject, numbers: Random) -> list[str]:
+    """Buckets of up to two dims, at sizes of calls and between them."""
+    found = []
+    for dim in shown(subject.case.graph)[:2]:
+        called = {sizes[dim.name] for sizes, _, _ in subject.calls if sizes.get(dim.name)}
+        most = 40 if dim.hi is None else dim.hi
+        ends = sorted(end for end in called | {16} if max(dim.lo, 1) <= end <= most)
+        if ends and numbers.random() < 0.8:
+            found.append(f"{dim.name}={numbers.choice((ends[:3], [[ends[0], ends[-1]]]))}")
+    return found
 
 
 def _reason(subject: Subject, text: str, came: Arrays, results: Arrays, inputs: Arrays) -> str:
