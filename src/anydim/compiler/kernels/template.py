@@ -84,19 +84,20 @@ class Task:
 def form_template(
     name: str, schedule: type[Schedule], form: Callable[[Task], Form | None],
     propose: Callable[[Form, Task], Schedule | None],
-    lower: Callable[[Form, Schedule, Task], Launch], **traits: Any,
+    lower: Callable[[Form, Schedule, Task], Launch], takes_steps: bool = False, **traits: Any,
 ) -> Template:  # fmt: skip
     """A template for groups that have a form: `form` returns it, or None for other groups.
 
     `propose` and `lower` are `match` and `lower` for a group with a form. The result of `form` is
-    cached for both. Lowering a group without a form raises Misfit. `traits` are the other fields of
-    the template.
+    cached for both. Lowering a group without a form raises Misfit. A group of ordered steps, which
+    has no statements, matches with `takes_steps` alone. `traits` are the other fields of the
+    template.
     """
     form = lru_cache(maxsize=_REMEMBERED)(form)
 
     def match_form(*arguments: Any) -> Schedule | None:
         task = Task(*arguments)
-        found = form(task)
+        found = None if task.group.steps and not takes_steps else form(task)
         return None if found is None else propose(found, task)
 
     def lower_form(group: Group, chosen: Schedule, *rest: Any) -> Launch:

@@ -42,4 +42,6 @@ _KNOBS = {
     "parallel": AXIS,
     "block": between(0, 1 << 30),
 }
-TEMPLATE = form_template("loop_nest", LoopNest, _form, _propose, _lower, knobs=_KNOBS)
+TEMPLATE = form_template(
+    "loop_nest", LoopNest, _form, _propose, _lower, takes_steps=True, knobs=_KNOBS
+)
