@@ -105,9 +105,9 @@ def _spec(config: Config, context: int, **more: Any) -> DecoderSpec:
 def _layers(config: Config, rope: Rope | None, local: Rope | None = None) -> tuple[LayerSpec, ...]:
     """Layers with the windows of `layer_types`; those with a window rotate by `local`, if given."""
     count = config.whole("num_hidden_layers", "n_layer", most=MOST_LAYERS)
-    window = None if config.get("sliding_window") is None else config.whole("sliding_window")
-    if not config.flag("use_sliding_window", default=True):
-        window = None
+    is_used = config.flag("use_sliding_window", default=True)
+    # transformers writes 0 where a model of windows has none
+    window = config.whole("sliding_window") if is_used and config.get("sliding_window") else None
     kinds = config.items("layer_types", str, "a list of texts")
     if kinds is None:
         kinds = _usual_kinds(config, count) if window else ["full_attention"] * count

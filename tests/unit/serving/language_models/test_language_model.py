@@ -410,8 +410,9 @@ def test_an_unknown_architecture_of_gguf_is_refused(tmp_path: Path) -> None:
         ad.language_model(write_gguf(tmp_path / "x.gguf", architecture="rwkv"))
 
 
-def test_configs_may_hold_nulls(tmp_path: Path) -> None:
-    path = write_folder(tmp_path / "tiny", rope_scaling=None, head_dim=None, sliding_window=None)
+@pytest.mark.parametrize("window", (None, 0))
+def test_configs_may_hold_nulls(tmp_path: Path, window: int | None) -> None:
+    path = write_folder(tmp_path / "tiny", rope_scaling=None, head_dim=None, sliding_window=window)
     assert json.loads((path / "config.json").read_text("utf-8"))["head_dim"] is None
     with ad.language_model(path, threads=1) as model:
         assert model.generate("a", 2).read() is not None
