@@ -85,7 +85,8 @@ def _made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     emulator = Emulator(library)
     with monkeypatch.context() as patch:
         patch.setattr(host, "_describe_host", lambda: described)
-        for module in ("runtime.cpu", "deploy.load", "deploy.save", "api.program_cache"):
+        # the module of the original last: the others must not import its replacement
+        for module in ("deploy.load", "deploy.save", "api.program_cache", "runtime.cpu"):
             patch.setattr(f"anydim.{module}.this_level", lambda: replace(level, flags=flags))
         assert library.tiles_install() == 0
         emulator.counted()
