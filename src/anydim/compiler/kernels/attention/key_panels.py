@@ -29,7 +29,7 @@ from anydim.compiler.kernels.codegen.writer import Buffer, Writer
 from anydim.compiler.kernels.ir import Like, constant, dot_pairs, fma, least
 
 GROUP = 4  # elements of a row per load, and lanes per transpose
-AHEAD = 2  # panels: the keys of a decoder's step are far, and 16 rows alternately are no stream
+AHEAD = 6  # panels: the keys of a decoder's step are far, and 16 rows alternately are no stream
 POINTERS = ("a", "b", "c")
 SCALARS = ("count", "a_row", "b_row", "b_panel", "c_row", "vectors")
 
@@ -63,7 +63,7 @@ def _prefetch(
     """Prefetch the line at `column` of every fourth row: the next three columns get the others."""
     offset = code.let(start + (column / GROUP & GROUP - 1) * stride + column)
     for row in range(0, lanes, GROUP):
-        code.emit(ir.Prefetch(keys, offset + stride * row))
+        code.emit(ir.Prefetch(keys, offset + stride * row, far=True))
 
 
 def _panel(
