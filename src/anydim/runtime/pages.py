@@ -44,7 +44,7 @@ def array_of(count: int, dtype: numpy.dtype) -> numpy.ndarray:
     return block(size).view(dtype) if 2 * size >= _LARGE else numpy.empty(count, dtype)
 
 
-def filling(size: int) -> int:
+def page_bytes(size: int) -> int:
     """The bytes of the pages that an array of `size` bytes takes."""
     return -(-size // _LARGE) * _LARGE if 2 * size >= _LARGE else size
 

@@ -17,7 +17,7 @@ from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import MemoryLimitError
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
-from anydim.runtime.pages import array_of, filling
+from anydim.runtime.pages import array_of, page_bytes
 from anydim.sizes import Size
 
 
@@ -167,7 +167,7 @@ class Slabs:
             moved.start, moved.length = end, slab.length
             moved.capacity = max(slab.capacity, wanted.get(row, 0))
             end += moved.capacity
-        total = self.total if 4 * end <= 3 * self.total else self._filled(2 * end)
+        total = self.total if 4 * end <= 3 * self.total else self._room_in_pages(2 * end)
         if self.limit is not None:
             total = max(end, min(total, self.limit))
         for kind in self.kinds:
@@ -179,10 +179,10 @@ class Slabs:
         self.rows, self.total = placed, total
         self._free = [(end, total)] if end < total else []
 
-    def _filled(self, total: int) -> int:
+    def _room_in_pages(self, total: int) -> int:
         """The elements that the pages of `total` have room for, in the largest arrays."""
         each = max((kind.count * kind.dtype.itemsize for kind in self.kinds), default=0)
-        return max(total, filling(total * each) // max(each, 1))
+        return max(total, page_bytes(total * each) // max(each, 1))
 
     def _take(self, count: int) -> int | None:
         """The start of a free interval of `count`; None if no one is as large."""

@@ -48,7 +48,9 @@ def check(slabs: Slabs, held: dict[int, np.ndarray], most: int) -> None:
     taken = [(s.start, s.start + s.capacity) for s in slabs.rows.values() if s.capacity]
     every = sorted(taken + slabs._free)
     assert all(one[1] <= other[0] for one, other in pairwise(every))
-    assert sum(stop - start for start, stop in every) == slabs.total <= slabs._filled(2 * most)
+    assert (
+        sum(stop - start for start, stop in every) == slabs.total <= slabs._room_in_pages(2 * most)
+    )
     assert all(one[1] < other[0] for one, other in pairwise(slabs._free))
     for row, values in held.items():
         views = slabs.view(row)
