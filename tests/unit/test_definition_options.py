@@ -213,7 +213,7 @@ def test_every_choice_of_a_schedule_has_a_rule() -> None:
     """What a record holds is chosen by a rule, or follows from the computation."""
     follows = {("contraction", "packed"), ("convolution", "packed")}
     follows |= {("weight_only_quant", "vectors"), ("weight_only_quant", "lanes"), ("int8", "depth")}
-    follows |= {("bfloat16", "depth")}
+    follows |= {("bfloat16", "depth"), ("chosen_matrices", "vectors"), ("chosen_matrices", "lanes")}
     follows |= {("attention_bfloat16", name) for name in ("rows", "lanes", "copies")}
     follows |= {("row_phase", name) for name in ("lanes", "unroll", "phase", "version")}
     follows |= {("attention", name) for name in ("rows", "vectors", "lanes", "unroll")}

@@ -12,6 +12,7 @@ from anydim.compiler.kernels.loop_nest import nest_template as loop_nest
 from anydim.compiler.kernels.matmul.contraction import contraction_template as contraction
 from anydim.compiler.kernels.matmul.convolution import convolution_template as convolution
 from anydim.compiler.kernels.matmul.int8 import int8_template as int8
+from anydim.compiler.kernels.matmul.weight_only_quant import chosen_template as chosen_matrices
 from anydim.compiler.kernels.matmul.weight_only_quant import quant_template as weight_only_quant
 from anydim.compiler.kernels.matmul.winograd import winograd_template as winograd
 from anydim.compiler.kernels.rows import pointwise
@@ -30,6 +31,7 @@ TEMPLATES: tuple[Template, ...] = (
     int8.TEMPLATE,
     int8.BFLOAT16,
     weight_only_quant.TEMPLATE,
+    chosen_matrices.TEMPLATE,
     contraction.TEMPLATE,
     window_reduction.TEMPLATE,
     transpose.TEMPLATE,

@@ -23,7 +23,7 @@ _SHARE = 0.02  # minimum share of all work
 _USUAL = 64  # assumed size of a dim without upper bound
 _DENSE = 12  # operations per byte: only code that reads its operands repeatedly reaches it
 _UNTILED = ("rows", "pointwise", "loop_nest")
-_PRODUCTS = ("contraction", "int8", "weight_only_quant")  # templates
+_PRODUCTS = ("contraction", "int8", "weight_only_quant", "chosen_matrices")  # templates
 _HEAVY = 0.5  # share of weights in the bytes of a product: fewer of them cost less than other rows
 
 

@@ -12,5 +12,6 @@ No folder imports from another.
     winograd/      convolutions with 3 x 3 windows, transformed
     blas/          matrix products by an external library
     int8/          products of integers of at most eight bits
-    weight_only_quant/        matrix products with weights of 4 or 8 bits
+    weight_only_quant/        matrix products with weights of 4 or 8 bits, and with
+                              the matrix that data chooses for a row
 """

@@ -156,7 +156,9 @@ class QuantWriter(ProductKernel):
         if self.form.has_bytes:
             self.prepare = prepare_bytes(self.form, self.block, self.tile.lanes)
         else:
-            self.prepare = prepare_function(self.tile, self.form, self.block)
+            self.prepare = prepare_function(
+                self.tile, self.form.groups, self.form.depth, self.block
+            )
         self._body()
         return (self.epilogue, self.prepare, self.main(self.code.written))
 

@@ -7,13 +7,13 @@ from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import first_lanes
 from anydim.compiler.kernels.codegen.writer import Writer
 from anydim.compiler.kernels.ir import constant, iota, least, number, variable
-from anydim.compiler.kernels.matmul.weight_only_quant.quant_form import FIELDS, QuantForm
+from anydim.compiler.kernels.matmul.weight_only_quant.quant_form import FIELDS
 from anydim.compiler.kernels.matmul.weight_only_quant.quant_micro_kernels import HIGHEST, QuantTile
 
 SCALARS = ("row", "k_step", "rows", "height")
 
 
-def prepare_function(tile: QuantTile, form: QuantForm, block: int) -> ir.Function:
+def prepare_function(tile: QuantTile, groups: int, depth: int, block: int) -> ir.Function:
     """Return the function that copies rows of A contiguously, padded with zeros.
 
     The last row is repeated up to `height`. For 4-bit fields, elements are divided by the scale of
@@ -25,20 +25,20 @@ def prepare_function(tile: QuantTile, form: QuantForm, block: int) -> ir.Functio
     total = ir.Get(zero.type, "total")
     with code.range(0, variable("height")) as i:
         source = code.let(least(i, variable("rows") - 1) * variable("row"))
-        with code.range(0, form.groups) as group:
+        with code.range(0, groups) as group:
             code.emit(ir.Declare(total.name, zero))
             with code.range(0, block, lanes) as k:
                 at = code.let(group * block + k)
-                count = code.let(least(form.depth - at, block - k))
+                count = code.let(least(depth - at, block - k))
                 kept = code.let(first_lanes(block - k, lanes))
                 value = _read(code, source, at, count, zero)
                 if factors is not None:
                     code.emit(ir.Assign(total.name, total + value))
-                to = i * (form.groups * block) + at
+                to = i * (groups * block) + at
                 made = value if factors is None else value * factors
                 code.emit(ir.Store("to", to, made, kept))
             if factors is not None:
-                code.emit(ir.Store("sums", i * form.groups + group, total.reduce_lanes("add")))
+                code.emit(ir.Store("sums", i * groups + group, total.reduce_lanes("add")))
     pointers = (ir.Pointer(name, float32, alias=True) for name in ("a", "to", "sums"))
     return ir.Function("prepare", (*pointers, *map(ir.Scalar, SCALARS)), code.written)
 
