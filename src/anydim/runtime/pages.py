@@ -1,4 +1,4 @@
-"""Huge pages for memory that is long-lived and read sequentially: packed weights, and caches.
+"""Huge pages for memory that is long-lived and read sequentially: the packed weights of a model.
 
 With 4 KB pages, tens of megabytes exceed the TLB between two reads; with 2 MB pages they fit.
 """
@@ -38,25 +38,14 @@ class Pages:
         return taken
 
 
-def array_of(count: int, dtype: numpy.dtype) -> numpy.ndarray:
-    """An array of its own pages, or of less than half a page. Raises MemoryError."""
-    size = count * dtype.itemsize
-    return block(size).view(dtype) if 2 * size >= _LARGE else numpy.empty(count, dtype)
-
-
-def page_bytes(size: int) -> int:
-    """The bytes of the pages that an array of `size` bytes takes."""
-    return -(-size // _LARGE) * _LARGE if 2 * size >= _LARGE else size
-
-
 def block(size: int) -> numpy.ndarray:
     """Map `size` zeroed, 64-byte aligned bytes of their own. Raises MemoryError."""
     return _map_pages(size)[:size]
 
 
 def _map_pages(size: int) -> numpy.ndarray:
-    """Map memory that is aligned to a huge page and, if it fills half of one, uses huge pages
-    where available."""
+    """Map memory that is aligned to a huge page and, if it fills one, uses huge pages where
+    available."""
     whole = -(-size // _LARGE) * _LARGE
     try:
         if _PRIVATE is None:
@@ -67,7 +56,7 @@ def _map_pages(size: int) -> numpy.ndarray:
         raise MemoryError(f"no {size} bytes of memory: {error}") from None
     view = numpy.frombuffer(memory, numpy.uint8)
     start = -view.ctypes.data % _LARGE
-    if _ADVICE is not None and 2 * size >= _LARGE:
+    if _ADVICE is not None and size >= _LARGE:
         with contextlib.suppress(OSError, ValueError):  # a system without huge pages
             memory.madvise(_ADVICE, start, whole)
     return view[start : start + whole]

@@ -17,7 +17,6 @@ from anydim.base.amounts import exact_bytes_text
 from anydim.base.errors import MemoryLimitError
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
-from anydim.runtime.pages import array_of, page_bytes
 from anydim.sizes import Size
 
 
@@ -167,22 +166,17 @@ class Slabs:
             moved.start, moved.length = end, slab.length
             moved.capacity = max(slab.capacity, wanted.get(row, 0))
             end += moved.capacity
-        total = self.total if 4 * end <= 3 * self.total else self._room_in_pages(2 * end)
+        total = self.total if 4 * end <= 3 * self.total else 2 * end
         if self.limit is not None:
             total = max(end, min(total, self.limit))
         for kind in self.kinds:
-            array, made = self.arrays[kind.name], array_of(total * kind.count, kind.dtype)
+            array, made = self.arrays[kind.name], numpy.empty(total * kind.count, kind.dtype)
             for row, moved in placed.items():
                 old = kind.slab(array, self.rows[row], moved.length)
                 kind.slab(made, moved, moved.length)[...] = old
             self.arrays[kind.name] = made
         self.rows, self.total = placed, total
         self._free = [(end, total)] if end < total else []
-
-    def _room_in_pages(self, total: int) -> int:
-        """The elements that the pages of `total` have room for, in the largest arrays."""
-        each = max((kind.count * kind.dtype.itemsize for kind in self.kinds), default=0)
-        return max(total, page_bytes(total * each) // max(each, 1))
 
     def _take(self, count: int) -> int | None:
         """The start of a free interval of `count`; None if no one is as large."""

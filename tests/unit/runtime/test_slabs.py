@@ -48,9 +48,7 @@ def check(slabs: Slabs, held: dict[int, np.ndarray], most: int) -> None:
     taken = [(s.start, s.start + s.capacity) for s in slabs.rows.values() if s.capacity]
     every = sorted(taken + slabs._free)
     assert all(one[1] <= other[0] for one, other in pairwise(every))
-    assert (
-        sum(stop - start for start, stop in every) == slabs.total <= slabs._room_in_pages(2 * most)
-    )
+    assert sum(stop - start for start, stop in every) == slabs.total <= 2 * most
     assert all(one[1] < other[0] for one, other in pairwise(slabs._free))
     for row, values in held.items():
         views = slabs.view(row)
@@ -62,21 +60,6 @@ def test_capacities_are_powers_of_two() -> None:
     slabs = Slabs("model", KINDS, 4)
     lengths = (0, 1, 4, 5, 8, 9, 1000, 1024, 1025)
     assert [slabs.capacity(n) for n in lengths] == [4, 4, 4, 8, 8, 16, 1024, 1024, 2048]
-
-
-def test_arrays_fill_their_pages_within_the_limit() -> None:
-    """The largest ones, from half of a page of 2 MB on."""
-    for length, limit, total in (
-        (1 << 14, None, 1 << 15),  # 0.75 MB: no page
-        (1 << 15, None, (1 << 21) // 24),
-        (1 << 16, None, (1 << 22) // 24),
-        (1 << 15, 70_000 * BYTES, 70_000),
-    ):
-        slabs = Slabs("model", KINDS, 4, limit=limit)
-        slabs.rows[0] = Slab()
-        slabs.reserve({0: length})
-        assert slabs.total == total
-        assert [len(array) for array in slabs.arrays.values()] == [6 * total, total]
 
 
 def test_rows_share_what_others_left_before_arrays_grow() -> None:

@@ -107,7 +107,7 @@ def _busy(home: str) -> float:
         try:
             words = (folder / "cmdline").read_bytes()
             if b"--type=renderer" in words and home.encode() in words:
-                spent += int((folder / "schedstat").read_text().split()[0])
+                spent += int((folder / "schedstat").read_text("utf-8").split()[0])
         except OSError:
             pass  # it has ended
     return spent / 1e6
