@@ -102,7 +102,9 @@ def test_a_system_that_does_not_allow_them(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_old_compiler_of_c_has_none(tmp_path: Path) -> None:
     """It knows no flags of tiles; without any compiler, files are for others."""
     old = tmp_path / "cc"
-    old.write_text("#!/bin/sh\ncase $* in *--version*) echo old;; *-mamx*) exit 1;; esac\n", "utf-8")
+    old.write_text(
+        "#!/bin/sh\ncase $* in *--version*) echo old;; *-mamx*) exit 1;; esac\n", "utf-8"
+    )
     old.chmod(0o755)
     with settings.override(c_compiler=str(old)):
         assert not target("c").machine.tiles
