@@ -100,12 +100,27 @@ class Spiteful:
     def __index__(self):
         raise ZeroDivisionError
 
+    __repr__ = __iter__ = __fspath__ = __dlpack__ = __dlpack_device__ = __index__
+    __array__ = __len__ = __getitem__ = __bool__ = __index__
+
+
+def _cyclic():
+    items = []
+    items.append(items)
+    return items
+
+
+def _reduce(axes):
+    g = ad.Builder()
+    g.reduce_sum(g.input("x", ad.float32, (2,)), axes=axes)
+
 
 def _find(name="trips", most=3):
     g = ad.Builder()
     g.find(g.input("x", ad.int64, ()), name, most=most)
 
 
+POWER = "def f(float(N) x; int n = 1) -> (y) { y(i) = x(i) * n }"
 TC = "def f(float(N) x) -> (y) { y(i) = x(i) }"
 ONES = np.ones((2, 4), np.float32)
 WRONG = {
@@ -125,6 +140,37 @@ WRONG = {
             g.input("x", ad.float32, (2,)), axes=Unhashable("x")), "an attribute of 'reduce_sum'"),
     "fixed sizes that are an array": (
         lambda m: ad.define(TC).f.sizes((3,), fixed=ONES), "fixed is a ndarray"),
+    "items that raise": (lambda m: m.map(Spiteful()), "expects a list or an iterator"),
+    "a dim of many digits": (lambda m: m.map([ONES], batch=10**5000), "batch is an int"),
+    "a fill that raises": (lambda m: m.map([ONES], pad={"x": Spiteful()}), "not of type float32"),
+    "a check that is an array": (lambda m: m.map([ONES], check=ONES), "check is a ndarray"),
+    "an array that raises": (lambda m: m(x=Spiteful()), "cannot be shared"),
+    "an argument that raises": (lambda m: ad.define(TC).f(Spiteful()), "cannot be shared"),
+    "an attribute that is an array": (
+        lambda m: ad.define(POWER).f.model(ONES[0], n=ONES), "attribute 'n' is a ndarray"),
+    "an attribute of many digits": (
+        lambda m: ad.define(POWER).f.model(ONES[0], n=10**5000), "must be an int, not an int"),
+    "threads that are records": (
+        lambda m: ad.define(TC, threads=np.zeros(3, [("a", "f4")])), "threads is array"),
+    "ragged dims that are an array": (lambda m: ad.compile(RELU, ragged=ONES), "ragged is a nd"),
+    "a precision that is an array": (lambda m: ad.compile(RELU, precision=ONES), "precision is"),
+    "a path that raises": (lambda m: ad.compile(Spiteful()), "source is a Spiteful"),
+    "caches of a path that raises": (lambda m: ad.cached(Spiteful()), "source is a Spiteful"),
+    "a path with a zero": (lambda m: ad.compile("a\0b"), "cannot be read"),
+    "operators in themselves": (lambda m: ad.compile(RELU, operators=_cyclic()), "operators is"),
+    "operators that raise": (lambda m: ad.compile(RELU, operators=Spiteful()), "expected a path"),
+    "a setting that is records": (
+        lambda m: ad.compile(RELU, external_data=np.zeros(3, [("a", "f4")])), "'external_data' is"),
+    "an oracle that raises": (lambda m: m.check(against=Spiteful()), "against is a Spiteful"),
+    "an oracle without a hash": (lambda m: m.check(against=Unhashable("x")), "no oracle or file"),
+    "a type of many digits": (
+        lambda m: ad.Builder().input("x", 10**5000, (2,)), "no element type an int"),
+    "axes that are a number": (lambda m: _reduce(0.5), "axes of operator 'reduce_sum' are 0.5"),
+    "an axis of many digits": (lambda m: _reduce(10**5000), "axis an int of a tensor"),
+    "axes of a number": (
+        lambda m: (g := ad.Builder()).transpose(g.input("x", ad.float32, (2,)), perm=3), "are 3"),
+    "a shape that is a number": (
+        lambda m: (g := ad.Builder()).reshape(g.input("x", ad.float32, (2,)), shape=3), "shape is"),
     "records": (
         lambda m: ad.define(TC).f.model(np.zeros(3, [("a", "f4")])), "argument 'x' has elements"),
 }  # fmt: skip

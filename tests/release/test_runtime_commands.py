@@ -175,8 +175,8 @@ def test_serve_and_load(folder: Path, tmp_path: Path) -> None:
     paths = os.pathsep.join(str(folder / name) for name in ("plain", "cli", "serve"))
     env = {"PYTHONPATH": paths, "ANYDIM_CACHE_DIR": str(tmp_path / "cache")}
     start = [sys.executable, "-S", "-m", "anydim"]
-    done = subprocess.run([*start, "serve", "file.onnx", "--no-grpc"], cwd=folder, env=env,
-                          capture_output=True, text=True, timeout=60)  # fmt: skip
+    done = subprocess.run([*start, "serve", "file.onnx", "--port", "0", "--no-grpc"], cwd=folder,
+                          env=env, capture_output=True, text=True, timeout=60)  # fmt: skip
     assert done.returncode == 2
     assert f"error: file.onnx, which is no saved model, {COMPILER}\n" in done.stderr
     server = subprocess.Popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from anydim.base.errors import GraphError
+from anydim.base.user_values import is_auto
 from anydim.compiler.frontends.growing_caches import SpareCaches
 from anydim.compiler.graph.dims import symbols_of
 from anydim.compiler.graph.nodes import Graph
@@ -21,7 +22,7 @@ def over_rows(made: SpareCaches, ragged: Any) -> tuple[Graph, str]:
     ModelError for rows that depend on each other.
     """
     table, graph = frozenset((made.past, made.capacity)), with_fixed_sizes(made.graph)
-    found = auto_dims(graph) if ragged == "auto" else known_dims(graph, ragged)
+    found = auto_dims(graph) if is_auto(ragged) else known_dims(graph, ragged)
     (rows,) = set(found.values())
     for each in made.caches:
         others = [size for size in graph.types[each.input].shape if size.symbols - {rows, *table}]

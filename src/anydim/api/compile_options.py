@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from anydim.base import settings
 from anydim.base.records import dataclass
-from anydim.base.user_values import absolute
+from anydim.base.user_values import absolute, path_of
 from anydim.compiler.variants.strategies import GENERIC, USUAL, Strategy, strategy_of
 from anydim.runtime.cores import available_cores
 from anydim.runtime.frames import Callers
@@ -108,10 +108,12 @@ def _is_given(value: Any) -> bool:
 def _absolute(operators: Any) -> Any:
     """Make paths of definitions absolute."""
     if isinstance(operators, (str, os.PathLike)):
-        return absolute(operators)
+        return absolute(path_of("operators", operators))
     if isinstance(operators, Mapping):
         return {domain: _absolute(path) for domain, path in operators.items()}
-    return [_absolute(path) for path in operators] if isinstance(operators, list) else operators
+    if isinstance(operators, list):  # its lists are refused by `operators_of`
+        return [each if isinstance(each, list) else _absolute(each) for each in operators]
+    return operators
 
 
 @dataclass(frozen=True)

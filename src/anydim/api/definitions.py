@@ -37,7 +37,7 @@ from anydim.base.records import dataclass
 from anydim.base.reports import report_unexpected
 from anydim.base.sheet import Sheet, Shown, Table
 from anydim.base.text import count_of, quote_list, suggestion
-from anydim.base.user_values import text_of
+from anydim.base.user_values import is_auto, text_of
 from anydim.compiler.frontends.arguments import (
     any_shape,
     array_for,
@@ -70,7 +70,7 @@ from anydim.lang.surface.printer import print_definition, print_head
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition
 from anydim.runtime.arrays import Wrap, shared_array, wrapper
 from anydim.runtime.output_arrays import called_into
-from anydim.runtime.threads import AUTO, known_threads
+from anydim.runtime.threads import known_threads
 
 UNNAMED = "<text>"
 _PATH = re.compile(r"[^\s(){};#]+\.tc|[\w.~-]*[/\\][^\s(){};#]*")
@@ -118,7 +118,7 @@ def define(
         problem = f"define takes a text, and '{text}' looks like a path"
         raise OptionError(problem, f"give the file: ad.define(file='{text}')")
     given = options if isinstance(options, Options) else Options(schedules=options)
-    cores = known_threads(given.threads if threads == AUTO else threads)
+    cores = known_threads(given.threads if is_auto(threads) else threads)
     numbers = known_sizes(fixed)
     found = parse_users(text, file)
     by_name = given_options(options_of(text), found) | given_options(given.schedules, found)
@@ -402,7 +402,7 @@ class Function(Shown):
         out = None if "out" in own else named.pop("out", None)
         fixed = None if "fixed" in own else named.pop("fixed", None)
         attributes = {
-            key: constant(named.pop(n)) for n, key in self._attributes.items() if n in named
+            key: constant(n, named.pop(n)) for n, key in self._attributes.items() if n in named
         }
         return out, fixed, attributes, self._arguments(values, named)
 

@@ -25,7 +25,7 @@ from anydim.base.errors import OptionError, UserError
 from anydim.base.keywords import check_keywords, public
 from anydim.base.read_files import FileRead, reads_noted
 from anydim.base.reports import report_unexpected, user_callback
-from anydim.base.user_values import function_of, path_of, short_repr
+from anydim.base.user_values import function_of, is_auto, path_of, short_repr
 from anydim.compiler.variants.strategies import GENERIC
 from anydim.runtime.frames import trim_system
 from anydim.runtime.program.compile_report import CompileReport, Deferred
@@ -166,9 +166,11 @@ def compile(
     """
     assert isinstance(options, Options)  # `gather_options` put all other arguments into it
     given = options
-    if given.precision == "auto" or given.inputs is not None or given.tolerance is not None:
+    if is_auto(given.precision) or given.inputs is not None or given.tolerance is not None:
         return _choose_precision(source, given)
     known = strategy_here(given.strategy)
+    if isinstance(source, os.PathLike):
+        path_of("source", source)
     if not isinstance(source, (str, os.PathLike, bytes, bytearray)):
         with suppress(UserError):  # the compiler raises it again, after errors of the arguments
             source = (
@@ -192,7 +194,7 @@ def compile(
 
 def _choose_precision(source: Any, given: Options) -> Model:
     """Compile in all precisions, and keep the fastest that the tolerance permits."""
-    if given.precision != "auto":
+    if not is_auto(given.precision):
         name = "inputs" if given.tolerance is None else "tolerance"
         raise OptionError(
             f"{name} is given, and precision is {short_repr(given.precision)}",

@@ -6,6 +6,7 @@ less than eight bits take one byte each, in its low bits.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache, cached_property
 from importlib import import_module
 from typing import Any
@@ -15,6 +16,7 @@ import numpy
 from anydim.base.errors import InputError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import suggestion
+from anydim.base.user_values import short_repr
 
 
 @dataclass(frozen=True)
@@ -155,13 +157,13 @@ def dtype_of(given: Any) -> DType:
     """The element type of a name ('float32') or numpy type; raises InputError for others."""
     if isinstance(given, DType):
         return given
-    try:
-        name = given if isinstance(given, str | None) else numpy.dtype(given).name
-    except TypeError:
-        name = None
+    name = str(given) if isinstance(given, str) else None
+    if given is not None and name is None:
+        with suppress(Exception):  # any error of the object
+            name = numpy.dtype(given).name
     if name not in DTYPES:
         hint = suggestion(name or "", DTYPES) or f"the types are {', '.join(DTYPES)}"
-        raise InputError(f"there is no element type {_short(given)}", hint)
+        raise InputError(f"there is no element type {short_repr(given)}", hint)
     return DTYPES[name]
 
 
@@ -197,7 +199,7 @@ def array_of_numbers(value: Any, wanted: numpy.dtype) -> numpy.ndarray:
     array = numpy.asarray(value)
     known = DTYPES.get(wanted.name)
     if array.dtype.kind not in "biuf" or known is None:
-        whole = f"{_short(value)} is not a number" if array.ndim == 0 else "not all are numbers"
+        whole = f"{short_repr(value)} is not a number" if array.ndim == 0 else "not all are numbers"
         raise TypeError(f"{whole} of at most 64 bits")
     with numpy.errstate(invalid="ignore"):
         taken = convert_array(array, wanted)
@@ -207,8 +209,3 @@ def array_of_numbers(value: Any, wanted: numpy.dtype) -> numpy.ndarray:
         if changed.size:
             raise TypeError(f"{changed.ravel()[0]} is no {wanted.name}")
     return taken
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."

@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from errno import ENOENT
 from io import FileIO
 
 from anydim.base import settings
@@ -52,7 +53,10 @@ class FileState:
     def of(path: str | os.PathLike[str], found: os.stat_result | None = None) -> FileState:
         """The state of a file now, or of an open one with stat data `found`; raises OSError."""
         full = absolute(path)
-        about = os.stat(full) if found is None else found
+        try:
+            about = os.stat(full) if found is None else found
+        except ValueError:  # no file can have such a name
+            raise FileNotFoundError(ENOENT, os.strerror(ENOENT), full) from None
         return FileState(
             full, about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_dev, about.st_ino
         )

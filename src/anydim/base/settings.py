@@ -16,10 +16,10 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import Any
 
-from anydim.base.errors import OptionError
+from anydim.base.errors import OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion
-from anydim.base.user_values import text_of
+from anydim.base.user_values import short_repr, text_of
 
 
 def _user_cache() -> str:
@@ -49,7 +49,7 @@ def _count(value: object) -> int:
 
 
 def _layout(value: object) -> str:
-    if value not in _LAYOUTS:
+    if not isinstance(value, str) or value not in _LAYOUTS:
         raise ValueError(" or ".join(_LAYOUTS))
     return str(value)
 
@@ -61,7 +61,7 @@ _LAYOUTS = ("auto", "channels_first", "channels_last")
 
 
 def _reach(value: object) -> str:
-    if value not in EXTERNAL_DATA:
+    if not isinstance(value, str) or value not in EXTERNAL_DATA:
         raise ValueError(" or ".join(EXTERNAL_DATA))
     return str(value)
 
@@ -264,4 +264,8 @@ def _read(knob: Knob, value: object, where: str) -> Any:
     try:
         return knob.read(value)
     except ValueError as error:
-        raise OptionError(f"{where} is {str(value)!r}, expected {error}", knob.about) from None
+        raise OptionError(f"{where} is {short_repr(value)}, expected {error}", knob.about) from None
+    except UserError:
+        raise
+    except Exception:  # any error of the object
+        raise OptionError(f"{where} is {short_repr(value)}", knob.about) from None

@@ -96,6 +96,11 @@ def function_of(name: str, value: Any) -> None:
         raise OptionError(f"{name} is {short_repr(value)}, expected a function")
 
 
+def is_auto(value: Any) -> bool:
+    """Whether a value is the text "auto"; others may have no truth when compared."""
+    return isinstance(value, str) and value == "auto"
+
+
 def flag_of(name: str, value: Any) -> bool:
     """Validate True or False."""
     if not isinstance(value, bool):

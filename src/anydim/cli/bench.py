@@ -18,7 +18,14 @@ from anydim.cli import arrays
 from anydim.cli.bench_rows import bench_rows
 from anydim.cli.lengths import RowSizes, lengths_option
 from anydim.cli.opening import need_sizes, open_model, own_kind
-from anydim.cli.options import Request, at_option, integers_option, level_option, model_command
+from anydim.cli.options import (
+    Request,
+    at_option,
+    integers_option,
+    level_option,
+    model_command,
+    seed_option,
+)
 from anydim.cli.report.console import Console
 from anydim.cli.report.measure import Timings, largest_difference, time_interleaved
 from anydim.cli.report.peers import PEERS, Arrays, Engine
@@ -47,7 +54,7 @@ OURS = "anydim"
     help="Time a language model, a GGUF file or a folder of Hugging Face: prompts of N tokens, and "
     "new tokens for 1, 4 and 16 sequences.",
 )  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Seed for the inputs.")
+@seed_option("Seed for the inputs.")
 @integers_option
 @click.option(
     "--rounds", type=click.IntRange(1), default=9, show_default=True, metavar="N",

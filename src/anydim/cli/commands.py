@@ -44,7 +44,7 @@ from anydim.runtime.program.plan import LaunchPlan, Plan
 )
 @at_option(False, "Draw random inputs at these sizes instead.")
 @click.option(
-    "--random", "seed", type=int, default=0, show_default=True, metavar="SEED",
+    "--random", "seed", type=click.IntRange(0), default=0, show_default=True, metavar="SEED",
     help="Seed for random inputs.",
 )  # fmt: skip
 @integers_option

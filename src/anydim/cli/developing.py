@@ -11,7 +11,14 @@ import click
 from anydim.base.errors import OptionError
 from anydim.cli import arrays
 from anydim.cli.opening import compile_model, load_saved, refuse_saved
-from anydim.cli.options import Named, Request, integers_option, like_option, model_command
+from anydim.cli.options import (
+    Named,
+    Request,
+    integers_option,
+    like_option,
+    model_command,
+    seed_option,
+)
 from anydim.cli.report.console import Console
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import LoadedModel
@@ -92,7 +99,7 @@ def show(
     "--samples", type=click.IntRange(1), default=100, show_default=True, metavar="N",
     help="Number of calls.",
 )  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Seed for sizes and inputs.")
+@seed_option("Seed for sizes and inputs.")
 @click.option(
     "--against",
     metavar="ORACLE",

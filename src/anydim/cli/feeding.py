@@ -21,6 +21,7 @@ from anydim.cli.options import (
     integers_option,
     level_option,
     model_command,
+    seed_option,
 )
 from anydim.cli.report.console import Console
 from anydim.runtime.program.callable_program import CallableProgram
@@ -65,7 +66,7 @@ def fed_command(command: Command) -> click.Command:
 
     watching: Command = asking
     for decorate in (
-        click.option("--seed", default=0, show_default=True, help="Seed for random inputs."),
+        seed_option("Seed for random inputs."),
         integers_option,
         input_option("Inputs from files instead: an .npz file, or NAME=FILE.npy."),
         at_option(False, "The sizes; the inputs are random."),

@@ -306,6 +306,13 @@ level_option = click.option(
 )  # fmt: skip
 
 
+def seed_option(help: str) -> Callable[[Command], Command]:
+    """The seed of random numbers."""
+    return click.option(
+        "--seed", type=click.IntRange(0), default=0, show_default=True, metavar="N", help=help
+    )
+
+
 def input_option(help: str) -> Callable[[Command], Command]:
     """Files of inputs."""
     return click.option("--input", "inputs", multiple=True, metavar="FILE", help=help)

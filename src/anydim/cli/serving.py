@@ -15,7 +15,7 @@ from anydim.base.errors import MissingError, OptionError
 from anydim.base.missing_package import install
 from anydim.base.text import count_of, table
 from anydim.cli.lengths import RowSizes, lengths_option
-from anydim.cli.options import DIM, RANGE, NamedType, dims_by_name, once
+from anydim.cli.options import DIM, RANGE, NamedType, dims_by_name, once, seed_option
 from anydim.cli.report.console import Console
 from anydim.runtime.program.padding import natural
 from anydim.serving.drafts import MOST_DRAFT, draft_length
@@ -201,7 +201,7 @@ class OutliersType(click.ParamType):
     "--timeout", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True,
     metavar="S", help="How long an answer may take; a later one counts as none.",
 )  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Seed of times, lengths and inputs.")
+@seed_option("Seed of times, lengths and inputs.")
 @click.option("--chart", metavar="FILE", help="Write a picture of the latencies, as SVG.")
 @click.option("--quiet", is_flag=True, help="Print the table only.")
 @click.pass_context

@@ -18,7 +18,7 @@ from anydim.base.digest import sha256
 from anydim.base.errors import ArtefactError, OptionError
 from anydim.base.keywords import public
 from anydim.base.text import quote_list, suggestion
-from anydim.base.user_values import absolute, flag_of, path_of, text_of
+from anydim.base.user_values import absolute, flag_of, is_auto, path_of, text_of
 from anydim.deploy.container import ALIGNMENT, Container
 from anydim.deploy.records import parse_record
 from anydim.deploy.saved import (
@@ -41,7 +41,7 @@ from anydim.runtime.loading import executable
 from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.program.variants import StoredVariants, Variant
 from anydim.runtime.systems import LINUX, platform_text, this_architecture, this_system
-from anydim.runtime.threads import AUTO, MOST, known_threads
+from anydim.runtime.threads import MOST, known_threads
 
 if TYPE_CHECKING:
     from anydim.compiler.variants.strategies import Strategy
@@ -242,7 +242,7 @@ def load(
 def _thread_count(path: str, threads: int | str) -> Callable[[int], int]:
     """Checks the number of threads that a user gives. Raises OptionError, as its result does."""
     count = known_threads(threads)
-    if threads == AUTO:
+    if is_auto(threads):
         return available_threads
 
     def checked(saved: int) -> int:

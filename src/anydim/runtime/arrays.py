@@ -16,7 +16,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import array_of_numbers, from_numpy
-from anydim.base.errors import DimError, InputError, OutOfMemoryError
+from anydim.base.errors import DimError, InputError, OutOfMemoryError, UserError
 from anydim.base.text import axes_text, quote_list, suggestion
 from anydim.runtime.exchange import export_array, import_array, is_exchanged, with_strides
 from anydim.runtime.signature import Signature, TensorSpec
@@ -140,11 +140,11 @@ def as_array(value: Any, where: str) -> numpy.ndarray:
 
 
 def rank_of(value: Any) -> int:
-    """The number of axes of an argument; -1 for lists of unequal lengths, which `plain` refuses."""
+    """The number of axes of an argument; -1 for what `plain` refuses."""
     rank = getattr(value, "ndim", None)
     try:
         return numpy.ndim(value) if rank is None else int(rank)
-    except ValueError:
+    except Exception:  # any error of the object
         return -1
 
 
@@ -197,7 +197,9 @@ def shared_array(value: Any, where: str) -> numpy.ndarray:
                 f"{where}: the array is on another device than the CPU", "move it to the CPU first"
             )
         return import_array(value)
-    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+    except UserError:
+        raise
+    except Exception as error:  # any error of the object
         raise InputError(
             f"{where}: the array cannot be shared: {error}",
             "give a dense array on the CPU",

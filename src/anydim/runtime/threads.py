@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from anydim.base.records import dataclass
-from anydim.base.user_values import whole_within
+from anydim.base.user_values import is_auto, whole_within
 from anydim.runtime.cores import usual_cores
 from anydim.runtime.system_functions import c_library
 
@@ -34,7 +34,7 @@ def known_threads(threads: Any) -> int:
 
     "auto" is the number of available cores (`runtime/cores.py`).
     """
-    if isinstance(threads, str) and threads == AUTO:
+    if is_auto(threads):
         return min(usual_cores(), MOST)
     hint = f'give the number of cores to use, 1 to {MOST}, or "{AUTO}"'
     return whole_within("threads", threads, 1, MOST, hint)

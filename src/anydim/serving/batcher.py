@@ -14,7 +14,7 @@ from typing import Any
 from anydim.base.amounts import bytes_of
 from anydim.base.errors import InputError, OptionError, TimeLimitError
 from anydim.base.keywords import public
-from anydim.base.user_values import text_of, whole_within
+from anydim.base.user_values import seconds_of, text_of, whole_within
 from anydim.runtime.executable import AbsentProgram
 from anydim.runtime.lists import RaggedPort
 from anydim.runtime.program.batches.item import Form
@@ -106,6 +106,7 @@ class _Serving:
         Raises:
             OptionError: There is no such model.
         """
+        name, seconds = text_of("the name of a model", name), seconds_of("seconds", seconds)
         return self.engine.wait_drained(self.engine.remove(name), seconds)
 
     def metrics(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import InputError
+from anydim.base.user_values import texts_of
 from anydim.runtime.program.batches.costs import Costs
 from anydim.runtime.program.batches.item import Item
 from anydim.runtime.program.batches.layout import ItemArrays, Layout
@@ -53,6 +54,7 @@ class EqualForm:
         if self._adapter is not None:
             given, known = self._adapter.encode_item(given)
         found = self._layout._read_item(0, given)
+        outputs = None if outputs is None else texts_of("outputs", outputs)
         unknown = [name for name in outputs or () if name not in self._outputs]
         if unknown:
             raise InputError(f"{self.name} has no result '{unknown[0]}'",

@@ -10,6 +10,7 @@ from typing import Any
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list
+from anydim.base.user_values import path_of
 from anydim.compiler.checking.models import onnxruntime, reference
 from anydim.compiler.checking.oracle import Function, NoAnswer, Oracle, evaluator
 from anydim.compiler.frontends.origins import DefinitionCall, ModelFile, Origin
@@ -44,6 +45,7 @@ def oracles_for(
         "onnxruntime": lambda: onnxruntime(_file(origin, "onnxruntime")),
         "evaluator": lambda: _evaluator(origin, reference_of, dtypes),
     }
+    against = str(against) if isinstance(against, str) else against  # with a hash
     named = isinstance(against, str) and against in kinds
     if against is not None and not named:
         origin = _given(against)
@@ -95,10 +97,12 @@ def _evaluator(origin: Origin, reference_of: Function | None, dtypes: Mapping[st
 
 
 def _given(against: Any) -> Origin:
-    path = isinstance(against, (str, os.PathLike))
-    if path and not os.path.isfile(against):
-        raise OptionError(f"there is no oracle or file '{against}'", _HINT)
-    found = ModelFile(os.fspath(against)) if path else ONNX.origin(against)
+    if isinstance(against, (str, os.PathLike)):
+        path = path_of("against", against, _HINT)
+        if os.path.isfile(path):
+            return ModelFile(path)
+        raise OptionError(f"there is no oracle or file '{path}'", _HINT)
+    found = ONNX.origin(against)
     if not isinstance(found, ModelFile):
         raise OptionError(f"against is a value of type {type(against).__name__}", _HINT)
     return found

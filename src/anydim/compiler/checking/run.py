@@ -12,7 +12,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import convert_array
-from anydim.base.errors import DeviceError, InputError, MemoryLimitError, UserError
+from anydim.base.errors import DeviceError, InputError, MemoryLimitError, OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.compiler.checking.choice import Oracles
 from anydim.compiler.checking.compare import FACTOR, Difference, Noise, judged
@@ -170,7 +170,10 @@ class _State:
         some = False
         for spec in self.subject.program.signature.outputs:
             result = results[spec.key]
-            wanted = answers.get(spec.key) or answers[spec.name]
+            wanted = answers.get(spec.key) or answers.get(spec.name)
+            if wanted is None:
+                hint = "compare with the file that the model was compiled from"
+                raise OptionError(f"{oracle.title} has no result '{spec.key}'", hint)
             self.types[spec.key] = spec.dtype.name
             some |= self._record_values(spec.key, wanted.values)
             difference = judged(spec, result, wanted, noise, self.subject.factor)

@@ -8,9 +8,10 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import DTYPES, array_of_numbers
-from anydim.base.errors import InputError
+from anydim.base.errors import InputError, OptionError
+from anydim.base.frozen import freeze_value
 from anydim.base.text import axes_text
-from anydim.base.user_values import by_names, whole_within
+from anydim.base.user_values import by_names, short_repr, whole_within
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Parameter, Spread
 from anydim.runtime.arrays import shared_array
 from anydim.runtime.ragged import parts_of
@@ -41,12 +42,21 @@ def own_sizes(definition: Definition, fixed: Mapping[str, int]) -> dict[str, int
     return {name: value for name, value in fixed.items() if name in own}
 
 
-def constant(value: Any) -> Any:
-    """An attribute's value, with numpy scalars and scalar types converted to Python's."""
+def constant(name: str, value: Any) -> Any:
+    """An attribute's value, with numpy scalars and scalar types converted to Python's.
+
+    Raises OptionError for a value that cannot be an attribute: it has no hash.
+    """
     if isinstance(value, numpy.generic):
         return value.item()
     if isinstance(value, numpy.dtype) or _is_scalar_type(value):
         return numpy.dtype(value).name
+    try:
+        hash(freeze_value(value))
+    except Exception:  # any error of the object
+        raise OptionError(
+            f"attribute '{name}' is {short_repr(value)}", "give a number, a bool or an element type"
+        ) from None
     return value
 
 

@@ -30,10 +30,13 @@ Operators = Mapping[tuple[str, str], Definition]
 
 def operators_of(given: Any) -> Operators:
     """Definitions by domain and name; raises OptionError, and LanguageError for a bad text."""
+    parts = given if isinstance(given, (list, tuple)) else (given,)
+    return {key: value for part in parts for key, value in _of_part(part).items()}
+
+
+def _of_part(given: Any) -> Operators:
     if given is None:
         return {}
-    if isinstance(given, (list, tuple)):
-        return {key: value for part in given for key, value in operators_of(part).items()}
     if isinstance(given, (str, os.PathLike)):
         text, file = read_text(given)
         domain = domain_of(text)
@@ -55,10 +58,14 @@ def _entry(key: Any, value: Any) -> Operators:
     if isinstance(key, tuple) and len(key) == 2:
         definition = getattr(value, "definition", value)
         if not isinstance(definition, Definition):
-            raise OptionError(f"operator {key[1]} of {key[0]}: {value!r} is no definition")
+            raise OptionError(
+                f"operator {key[1]} of {key[0]}: {short_repr(value)} is no definition"
+            )
         return {(str(key[0]), str(key[1])): definition}
     if not isinstance(key, str) or not isinstance(value, (str, os.PathLike)):
-        raise OptionError(f"operators for {key!r} are {value!r}", "give a path or a text")
+        raise OptionError(
+            f"operators for {short_repr(key)} are {short_repr(value)}", "give a path or a text"
+        )
     if isinstance(value, str) and re.search(r"\bdef\s", value):
         return _all(value, f"<{key}>", key)
     return _all(*read_text(value), key)

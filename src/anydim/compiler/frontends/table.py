@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import OptionError
 from anydim.base.pages import FROM_SCIKIT_LEARN, FROM_TORCH
-from anydim.base.user_values import short_repr
+from anydim.base.user_values import path_of, short_repr
 from anydim.compiler.frontends.frontend import Frontend
 from anydim.compiler.frontends.graph_frontend import GraphFrontend
 from anydim.compiler.frontends.onnx.onnx_frontend import OnnxFrontend
@@ -39,7 +40,9 @@ _EXPORTERS = {
 
 
 def find_frontend(source: Any) -> Frontend | None:
-    """The first frontend that recognises a source, if any."""
+    """The first frontend that recognises a source, if any; OptionError for a path that is none."""
+    if isinstance(source, os.PathLike):
+        path_of("source", source)
     return next((each for each in FRONTENDS if each.recognises(source)), None)
 
 

@@ -19,6 +19,7 @@ from anydim.compiler.ops.writing import (
     ranges,
     read,
     sizes_as_attributes,
+    sizes_of,
     target,
     wrapped,
 )
@@ -113,7 +114,7 @@ def trilu(types: Types, attributes: Attributes, box: Box) -> Written:
     zero = "false" if types[0].dtype.kind == "bool" else "0"
     body = f"y(...p,i,j) = j - i {relation} K ? x(...p,i,j) : {zero}"
     text = definition("trilu", ["T(...p,N,M) x"], [body], ["size K"])
-    return Written(text, {"K": as_size(attributes["k"])})
+    return Written(text, {"K": sizes_of("trilu", "k", [attributes["k"]])[0]})
 
 
 def reverse_sequence(types: Types, attributes: Attributes, box: Box) -> Written:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anydim.base.errors import GraphError
+from anydim.base.user_values import items_of, short_repr
 from anydim.compiler.graph.operator import Attributes, Types, Written
 from anydim.compiler.ops.writing import (
     axis_of,
@@ -19,6 +20,7 @@ from anydim.compiler.ops.writing import (
     ranges,
     read,
     sizes_as_attributes,
+    sizes_of,
     target,
 )
 from anydim.sizes import (
@@ -45,9 +47,13 @@ def transpose(types: Types, attributes: Attributes, box: Box) -> Written:
     expect_inputs("transpose", types, 1, 1)
     rank = types[0].rank
     perm = attributes["perm"]
-    order = tuple(range(rank))[::-1] if perm is None else tuple(perm)
+    hint = "give a list of integers, or None to reverse them"
+    given = range(rank)[::-1] if perm is None else items_of("axes of 'transpose'", perm, hint)
+    order = tuple(given)
     if sorted(axis if isinstance(axis, int) else -1 for axis in order) != list(range(rank)):
-        raise GraphError(f"operator 'transpose': perm {order} does not order {rank} axes")
+        raise GraphError(
+            f"operator 'transpose': perm {short_repr(order)} does not order {rank} axes"
+        )
     indices, sizes = numbered("i", rank), numbered("N", rank)
     result = target("y", [indices[axis] for axis in order])
     body = f"{result} = {read('x', indices)}"
@@ -94,7 +100,7 @@ def reshaped(
     shape: Sequence[Size], wanted: Sequence[Any], box: Box
 ) -> tuple[tuple[Size, ...], tuple[Guard, ...]]:
     """Return the shape of a reshape's result, and the guards under which the elements fit."""
-    sizes = [as_size(size) for size in wanted]
+    sizes = sizes_of("reshape", "shape", wanted)
     open_axes = [axis for axis, size in enumerate(sizes) if size.constant == -1]
     if len(open_axes) > 1:
         raise GraphError("operator 'reshape': more than one size is -1")
@@ -152,7 +158,7 @@ def expand(types: Types, attributes: Attributes, box: Box) -> Written:
     """Broadcast x with a shape, as in numpy: axes of size 1 repeat on either side."""
     expect_inputs("expand", types, 1, 1)
     own = types[0].shape
-    wanted = [as_size(size) for size in attributes["shape"]]
+    wanted = sizes_of("expand", "shape", attributes["shape"])
     rank = max(len(own), len(wanted))
     ones = [as_size(1)] * rank
     pairs = zip(ones[len(own) :] + list(own), ones[len(wanted) :] + wanted)

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from anydim.base.errors import GraphError
+from anydim.base.user_values import items_of
 from anydim.compiler.kernels.routines.arguments import axis_of
 from anydim.compiler.kernels.routines.arguments import expect_inputs as expect_inputs
+from anydim.compiler.kernels.routines.arguments import sizes_of as sizes_of
 from anydim.lang.tree import TensorType
 from anydim.sizes import Size, as_size
 
@@ -85,11 +87,12 @@ def axis_set(operator: str, axes: Any, rank: int) -> tuple[int, ...]:
     """Sorted axes counted from the front; None: all. Raises GraphError for a repeated axis."""
     if axes is None:
         return tuple(range(rank))
-    if isinstance(axes, int):
-        axes = (axes,)
-    found = tuple(axis_of(operator, axis, rank) for axis in axes)
+    given = [axes] if isinstance(axes, int) else items_of(
+        f"axes of operator '{operator}'", axes, "give a list of integers, or None for all"
+    )  # fmt: skip
+    found = tuple(axis_of(operator, axis, rank) for axis in given)
     if len(set(found)) != len(found):
-        raise GraphError(f"operator '{operator}': axes {tuple(axes)} name an axis twice")
+        raise GraphError(f"operator '{operator}': axes {tuple(given)} name an axis twice")
     return tuple(sorted(found))
 
 

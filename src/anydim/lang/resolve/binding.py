@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from sys import float_info
 from typing import Any
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import LanguageError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import count_of, quote_list, suggestion
+from anydim.base.user_values import short_repr
 from anydim.lang.resolve.ranks import ellipses_of, ranks_of
 from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
@@ -133,7 +135,8 @@ def _bind_attributes(binding: Binding, given: Mapping[str, Any]) -> None:
 
 
 def _type_value(binding: Binding, attribute: Attribute, value: Any) -> DType:
-    name = value.name if isinstance(value, DType) else str(value)
+    text = value if isinstance(value, str) else short_repr(value)
+    name = value.name if isinstance(value, DType) else text
     if name not in TYPE_NAMES:
         hint = suggestion(name, TYPE_NAMES)
         raise binding.error(attribute.position, f"there is no element type '{name}'", hint)
@@ -148,14 +151,15 @@ def _value(binding: Binding, attribute: Attribute, value: Any) -> Expr:
     if kind == "bool" and isinstance(value, (bool, int)):
         return Literal(bool(value))
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind == "float" and number:
+    if kind == "float" and number and (isinstance(value, float) or abs(value) <= float_info.max):
         return Literal(float(value))
-    if kind in ("int", "size") and number and value == int(value):
+    if kind in ("int", "size") and number and -(2**63) <= value < 2**64 and value == int(value):
         return Literal(int(value))
     article = "an" if kind == "int" else "a"
     raise binding.error(
         attribute.position,
-        f"attribute '{attribute.name}' must be {article} {kind}, not {value!r}", _EXAMPLES[kind],
+        f"attribute '{attribute.name}' must be {article} {kind}, not {short_repr(value)}",
+        _EXAMPLES[kind],
     )  # fmt: skip
 
 

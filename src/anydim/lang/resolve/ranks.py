@@ -8,6 +8,7 @@ from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
+from anydim.base.user_values import short_repr
 from anydim.lang.surface.syntax import Definition, Parameter, Spread
 
 
@@ -105,7 +106,7 @@ def _given_ranks(definition: Definition, given: Mapping[str, Any]) -> dict[str, 
     for name, value in known.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise definition.error(
-                definition.position, f"'...{name}' stands for {value!r} dimensions",
+                definition.position, f"'...{name}' stands for {short_repr(value)} dimensions",
                 "give an integer >= 0",
             )  # fmt: skip
     return known

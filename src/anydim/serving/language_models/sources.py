@@ -11,7 +11,7 @@ from anydim.api.cached_rows import CachedRows
 from anydim.base.errors import ModelError, OptionError
 from anydim.base.missing_package import missing_module
 from anydim.base.text import quote_list
-from anydim.base.user_values import path_of, short_repr
+from anydim.base.user_values import is_auto, path_of, short_repr, text_of
 from anydim.deploy.container import is_saved
 from anydim.serving.language_models.decoder_spec import CACHE_TYPES, QUANTIZED
 from anydim.serving.language_models.opened import OpenedModel
@@ -45,6 +45,13 @@ def open_decoder(
     if is_saved(place):
         raise ModelError(f"'{place}' is a saved model, and no language model",
                          "open it with ad.load")  # fmt: skip
+    if precision is not None:
+        text_of("precision", precision, "give a name, or leave it out")
+    if is_auto(precision):
+        hint = "name one, as 'bfloat16' or 'int8' (docs/numerics.md), or leave it out"
+        raise OptionError(
+            "precision is 'auto', but a language model has no inputs to measure", hint
+        )
     module = compiler_module("compiled_rows")
     source = module.Source(
         place, context, quantize, tokenizer, cache or CACHE_TYPES[0], threads, precision

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from anydim.base.errors import GraphError
+from typing import Any
+
+from anydim.base.errors import GraphError, UserError
 from anydim.base.text import count_of
+from anydim.base.user_values import short_repr
 from anydim.compiler.kernels.routines.routine import Types
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard, Size, Truth, as_size, prove
@@ -14,10 +17,21 @@ def axis_of(operator: str, axis: object, rank: int) -> int:
     if not isinstance(axis, int) or not -rank <= axis < rank:
         allowed = f"{-rank}..{rank - 1}" if rank else "none: it is a scalar"
         raise GraphError(
-            f"operator '{operator}': axis {axis} of a tensor with {rank} axes",
+            f"operator '{operator}': axis {short_repr(axis)} of a tensor with {rank} axes",
             f"axes that exist: {allowed}",
         )
     return axis % rank
+
+
+def sizes_of(operator: str, name: str, values: Any) -> list[Size]:
+    """Sizes of an attribute."""
+    try:
+        return [as_size(value) for value in values]
+    except UserError:
+        raise
+    except Exception:  # any error of the object
+        problem = f"operator '{operator}': {name} is {short_repr(values)}"
+        raise GraphError(problem, "give a list of sizes") from None
 
 
 def expect_inputs(operator: str, types: Types, low: int, high: int) -> None:

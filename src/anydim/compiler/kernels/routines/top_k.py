@@ -20,7 +20,7 @@ from anydim.compiler.kernels.codegen.writer import Buffer, Variable
 from anydim.compiler.kernels.ir import constant, least
 from anydim.compiler.kernels.launch import Launch, Machine
 from anydim.compiler.kernels.routines import radix
-from anydim.compiler.kernels.routines.arguments import axis_of, expect_ordered
+from anydim.compiler.kernels.routines.arguments import axis_of, expect_ordered, sizes_of
 from anydim.compiler.kernels.routines.ir_builder import Code
 from anydim.compiler.kernels.routines.keys import key_type, order_key
 from anydim.compiler.kernels.routines.parallel_sort import MANY
@@ -63,7 +63,7 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
     expect_ordered("top_k", types[0])
     axis = axis_of("top_k", attributes["axis"], types[0].rank)
     shape = list(types[0].shape)
-    shape[axis] = as_size(attributes["k"])
+    shape[axis] = sizes_of("top_k", "k", [attributes["k"]])[0]
     return TensorType(types[0].dtype, tuple(shape)), TensorType(int64, tuple(shape))
 
 

@@ -20,7 +20,7 @@ from typing import Any
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion
-from anydim.base.user_values import short_repr
+from anydim.base.user_values import is_auto, short_repr
 from anydim.compiler.graph.nodes import Graph
 from anydim.compiler.passes.ragged.groups import split, with_fixed_sizes
 from anydim.compiler.passes.ragged.placement import Placement
@@ -44,7 +44,7 @@ class RaggedRows:
         other.
         """
         graph = with_fixed_sizes(graph)
-        named = auto_dims(graph) if self.dims == "auto" else known_dims(graph, self.dims)
+        named = auto_dims(graph) if is_auto(self.dims) else known_dims(graph, self.dims)
         found = with_flat_dims(graph, named)
         (rows,) = set(found.values())
         work = Placement(split(graph), rows, tuple(found), self.table)

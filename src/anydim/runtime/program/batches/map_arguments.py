@@ -10,7 +10,7 @@ import numpy
 
 from anydim.base.errors import OptionError
 from anydim.base.text import quote_list, suggestion
-from anydim.base.user_values import by_names, text_of
+from anydim.base.user_values import by_names, short_repr, text_of
 from anydim.runtime.program.batches.layout import Layout
 from anydim.runtime.program.binding import determined_dims, solve
 from anydim.runtime.signature import Signature, TensorSpec
@@ -141,10 +141,10 @@ def _check_fill(spec: TensorSpec, fill: Any) -> None:
         held = numpy.asarray(fill)
         made = held.astype(spec.dtype.numpy)
         fits = held.ndim == 0 and bool(made == held or spec.dtype.is_float or held != held)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # any error of the object
         fits = False
     if not fits:
         raise OptionError(
-            f"input '{spec.name}' is padded with {fill!r}, not of type {spec.dtype}",
+            f"input '{spec.name}' is padded with {short_repr(fill)}, not of type {spec.dtype}",
             "give a number of its type",
         )

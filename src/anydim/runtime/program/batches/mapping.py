@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from itertools import islice
 from time import perf_counter
@@ -25,7 +25,7 @@ from anydim.base.errors import (
     OutOfMemoryError,
 )
 from anydim.base.records import dataclass
-from anydim.base.user_values import short_repr, whole_within
+from anydim.base.user_values import flag_of, short_repr, whole_within
 from anydim.runtime.executable import Executable
 from anydim.runtime.program.batches import bar
 from anydim.runtime.program.batches.costs import Costs
@@ -92,6 +92,25 @@ class GroupResults:
     sizes: Mapping[str, int]
 
 
+def _iterator(inputs: Any) -> Iterator[Any]:
+    """Return an iterator over items; raises InputError for what has none, or is an item."""
+    if isinstance(inputs, Iterable) and not isinstance(inputs, (Mapping, str, bytes)):
+        with suppress(Exception):  # any error of the object
+            return iter(inputs)
+    raise InputError(
+        f"map expects a list or an iterator of items, got {type(inputs).__name__}",
+        "for a single item, call the model",
+    )
+
+
+def _text_of(arguments: Any) -> str:
+    """Return the repr of arguments; "" if one has none."""
+    try:
+        return repr(arguments)
+    except Exception:  # an integer with too many digits, or a failing `__repr__`
+        return ""
+
+
 class Windows:
     """Runs the items of `map` through one model, a window at a time."""
 
@@ -109,21 +128,18 @@ class Windows:
         progress: Any,
     ) -> list[dict[str, Any]] | Iterator[dict[str, Any]]:  # fmt: skip
         """Return the results of items in order: a list for a list or array, else an iterator."""
-        if isinstance(inputs, (Mapping, str, bytes)) or not isinstance(inputs, Iterable):
-            raise InputError(
-                f"map expects a list or an iterator of items, got {type(inputs).__name__}",
-                "for a single item, call the model",
-            )
+        items = _iterator(inputs)
+        check = flag_of("check", check)
         window = whole_within("window", window, 1, LARGEST, "give a number of items, 1 or more")
-        key = repr((batch, pad, outputs, check))
-        layout = self._layouts.get(key)
+        key = _text_of((batch, pad, outputs, check))
+        layout = self._layouts.get(key) if key else None
         if layout is None:
             layout = self._layout(batch, pad, outputs, check)
             self._layouts = {**dict(list(self._layouts.items())[-_LAYOUTS:]), key: layout}
         job = Job(layout, min(bytes_of(memory), LARGEST), window, check, make_reporter(progress))
         if hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"):
-            return list(self.results(list(inputs), job))
-        return self.results(inputs, job)
+            return list(self.results(list(items), job))
+        return self.results(items, job)
 
     def results(self, inputs: Iterable[Any], job: Job) -> Iterator[Any]:
         """Yield the result of each item in order; items are grouped within a window."""

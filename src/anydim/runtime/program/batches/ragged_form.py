@@ -11,6 +11,7 @@ import numpy
 from anydim.base.errors import InputError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
+from anydim.base.user_values import texts_of
 from anydim.runtime.executable import Executable
 from anydim.runtime.program.batches.costs import Costs
 from anydim.runtime.program.batches.item import Item
@@ -175,6 +176,7 @@ class RaggedForm:
     def _wanted(self, outputs: Sequence[str] | None) -> tuple[str, ...]:
         if outputs is None:
             return tuple(self._outputs)
+        outputs = texts_of("outputs", outputs)
         unknown = [name for name in outputs if name not in self._outputs]
         if unknown:
             known = ", ".join(self._outputs)
