@@ -48,7 +48,7 @@ def open_decoder(
     if precision is not None:
         text_of("precision", precision, "give a name, or leave it out")
     if is_auto(precision):
-        hint = "name one, as 'bfloat16' or 'int8' (docs/numerics.md), or leave it out"
+        hint = "name one, as 'bfloat16' or 'int8', or leave it out"
         raise OptionError(
             "precision is 'auto', but a language model has no inputs to measure", hint
         )
