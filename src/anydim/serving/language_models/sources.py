@@ -27,24 +27,13 @@ def open_decoder(
     threads: int | str, precision: str | None,
 ) -> tuple[OpenedModel, CachedRows]:  # fmt: skip
     """A language model and its decoder; see `language_model` for arguments and errors."""
-    place = Path(path_of("path", path, _HINT))
-    if tokenizer is not None:
-        tokenizer = Path(path_of("tokenizer", tokenizer, "the path of a tokenizer.json, or None"))
-    if not (cache is None or isinstance(cache, str)) or cache not in (None, *CACHE_TYPES):
-        raise OptionError(f"cache is {short_repr(cache)}", quote_list(CACHE_TYPES))
-    if not (quantize is None or isinstance(quantize, str)) or quantize not in (None, *QUANTIZED):
-        raise OptionError(f"quantize is {short_repr(quantize)}", "give 'q8', 'q4' or None")
-    if not os.path.exists(place):  # a path that is too long does not exist
-        raise ModelError(f"there is no '{place}'", _HINT)
+    place, tokenizer = _known_place(path, quantize, tokenizer, cache)
     if is_saved_language(place):
         opened, rows = open_saved(str(place), context, quantize, tokenizer, threads, precision)
         if cache not in (None, opened.spec.cache):
             raise OptionError(f"caches of '{place}' are {opened.spec.cache}, not {cache}",
                               "save the model again")  # fmt: skip
         return opened, rows
-    if is_saved(place):
-        raise ModelError(f"'{place}' is a saved model, and no language model",
-                         "open it with ad.load")  # fmt: skip
     if precision is not None:
         text_of("precision", precision, "give a name, or leave it out")
     if is_auto(precision):
@@ -58,6 +47,37 @@ def open_decoder(
     )
     made: tuple[OpenedModel, CachedRows] = module.open_compiled(source)
     return made
+
+
+def open_model(path: Any, context: int | None, quantize: str | None) -> OpenedModel:
+    """A language model without a decoder; see `language_model` for arguments and errors."""
+    place, _ = _known_place(path, quantize, None, None)
+    if is_saved_language(place):
+        return open_saved(str(place), context, quantize, None, 1, None)[0]
+    source = compiler_module("compiled_rows").Source(
+        place, context, quantize, None, CACHE_TYPES[0], 1, None
+    )
+    opened: OpenedModel = source.open_files()
+    return opened
+
+
+def _known_place(
+    path: Any, quantize: Any, tokenizer: Any, cache: Any
+) -> tuple[Path, Path | None]:  # fmt: skip
+    """The path of a language model and that of its tokenizer, if there is one."""
+    place = Path(path_of("path", path, _HINT))
+    if tokenizer is not None:
+        tokenizer = Path(path_of("tokenizer", tokenizer, "the path of a tokenizer.json, or None"))
+    if not (cache is None or isinstance(cache, str)) or cache not in (None, *CACHE_TYPES):
+        raise OptionError(f"cache is {short_repr(cache)}", quote_list(CACHE_TYPES))
+    if not (quantize is None or isinstance(quantize, str)) or quantize not in (None, *QUANTIZED):
+        raise OptionError(f"quantize is {short_repr(quantize)}", "give 'q8', 'q4' or None")
+    if not os.path.exists(place):  # a path that is too long does not exist
+        raise ModelError(f"there is no '{place}'", _HINT)
+    if is_saved(place) and not is_saved_language(place):
+        raise ModelError(f"'{place}' is a saved model, and no language model",
+                         "open it with ad.load")  # fmt: skip
+    return place, tokenizer
 
 
 def compiler_module(name: str) -> Any:
