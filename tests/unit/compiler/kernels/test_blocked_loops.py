@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from anydim.base.dtypes import float32, int32
@@ -68,10 +70,10 @@ def test_a_library_of_one_function_is_written_when_it_is_asked_for() -> None:
 
 
 def test_a_group_without_the_form_is_refused() -> None:
-    given = (None,) * 4
+    given = (Mock(steps=()), None, None, None)
     template = form_template(
         "small", int, lambda *_: None, lambda *_: 1, lambda *_: pytest.fail("it has no form")
     )
     assert template.match(*given) is None  # type: ignore[arg-type]
     with pytest.raises(Misfit, match="template 'small' was to lower"):
-        template.lower(None, 1, *given[:3])  # type: ignore[arg-type]
+        template.lower(given[0], 1, *given[1:])  # type: ignore[arg-type]

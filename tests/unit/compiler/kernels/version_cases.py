@@ -29,7 +29,7 @@ OTHER_ORDER = {
     ("contraction", "one_short_column"): "lanes are terms of one sum",
     ("contraction", "few_rows"): "four sums take turns",
     ("contraction", "interleaved"): "four sums take turns",
-    ("attention_bfloat16", "float32"): "factors are not rounded",
+    ("attention_bfloat16", "exact"): "factors are not rounded",
     ("winograd", "transformed"): "Winograd's arithmetic",
     ("winograd_across", "transformed"): "Winograd's arithmetic",
 }

@@ -158,7 +158,7 @@ def _lower_pairs(form: AttentionForm, schedule: Bfloat16Attention, task: Task) -
     return versioned_launch(
         (
             Version(
-                "float32", at_most(form.key.extent, MIN_PAIRED - 1), plain,
+                "exact", at_most(form.key.extent, MIN_PAIRED - 1), plain,
                 lambda own: _lower(replace(form, rounds=False), own, task),
             ),
             Version(
