@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -57,23 +56,6 @@ def test_another_process_finds_the_file(cached: Path) -> None:
         assert path_of_parts(["some", b"parts"]) is None
         assert isinstance(load_or_compile_at(None, made), ad.Model)
     assert len(list(Path(path).parent.iterdir())) == 1  # written beside, then renamed
-
-
-def test_a_model_that_is_stored_is_reloaded_and_its_compilation_freed(cached: Path) -> None:
-    held: list[weakref.ref[Any]] = []
-
-    def noted() -> ad.Model:
-        model = made()
-        held.append(weakref.ref(model._compiled.graph))
-        return model
-
-    expected = made()(**X)["y"]
-    found = load_or_compile_at(path_of_parts(["some"]), noted, reload=True)
-    assert isinstance(found, LoadedModel) and (found(**X)["y"] == expected).all()
-    assert held[0]() is None
-    assert isinstance(load_or_compile_at(None, made, reload=True), ad.Model)
-    with settings.override(program_limit_mb=0):  # weights are too large for it
-        assert isinstance(load_or_compile_at(path_of_parts(["big"]), made, reload=True), ad.Model)
 
 
 @pytest.mark.sampled(most=2)

@@ -47,13 +47,13 @@ def test_more_than_there_is() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says of mappings")
 @pytest.mark.parametrize("size", SIZES)
-def test_a_block_has_huge_pages_if_it_fills_half_of_one(size: int) -> None:
+def test_a_block_has_huge_pages_if_it_fills_one(size: int) -> None:
     found = block(size)
     assert found.nbytes == size
     assert not found.any()
     assert not size or found.ctypes.data % ALIGNMENT == 0
     if size:
-        assert has_huge_pages(found) == (size >= 1 << 20)
+        assert has_huge_pages(found) == (size >= 1 << 21)
 
 
 def test_a_private_copy_of_a_saved_model_has_huge_pages(tmp_path: Path) -> None:
