@@ -11,7 +11,7 @@ from anydim.base.errors import OptionError
 from anydim.cli import arrays
 from anydim.cli.chatting import language_module
 from anydim.cli.opening import compile_model
-from anydim.cli.options import Request, like_option, model_command
+from anydim.cli.options import Request, language_options, like_option, model_command
 from anydim.cli.report.console import Console
 from anydim.cli.saving import check_targets
 from anydim.serving.language_models.paths import is_language_model
@@ -34,14 +34,7 @@ from anydim.serving.language_models.paths import is_language_model
     help="The processor to generate code for: native (this machine), x86-64-v3, aarch64, ...; "
     "wasm32: WebAssembly for browsers and node.",
 )
-@click.option(
-    "--context", type=click.IntRange(1), metavar="TOKENS", help="Of a language model: most tokens."
-)
-@click.option(
-    "--quantize",
-    type=click.Choice(["q8", "q4"]),
-    help="Of a language model: float weights become codes of 8 or 4 bits.",
-)
+@language_options
 @like_option
 def export(
     request: Request, output: str, name: str, target: str, inputs: Sequence[str],

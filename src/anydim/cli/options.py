@@ -321,6 +321,19 @@ def input_option(help: str) -> Callable[[Command], Command]:
 like_option = input_option("Inputs whose types and ranks a definition is compiled for.")
 
 
+def language_options(command: Command) -> Command:
+    """The options of language models for commands that write files."""
+    quantize = click.option(
+        "--quantize", type=click.Choice(["q8", "q4"]),
+        help="Of a language model: float weights become codes of 8 or 4 bits.",
+    )  # fmt: skip
+    context = click.option(
+        "--context", type=click.IntRange(1), metavar="TOKENS",
+        help="Of a language model: most tokens.",
+    )  # fmt: skip
+    return context(quantize(command))
+
+
 def integers_option(command: Command) -> Command:
     """The ranges from which integer inputs are drawn."""
     return click.option(

@@ -18,7 +18,7 @@ from anydim.base.text import quote_list
 from anydim.cli import arrays
 from anydim.cli.chatting import open_language_model
 from anydim.cli.opening import compile_model
-from anydim.cli.options import Request, like_option, model_command
+from anydim.cli.options import Request, language_options, like_option, model_command
 from anydim.cli.report.console import Console
 from anydim.cli.report.text import duration
 from anydim.serving.language_models.paths import is_language_model
@@ -61,14 +61,7 @@ from anydim.serving.language_models.paths import is_language_model
     show_default=True,
     help="Size limit of specialised code.",
 )
-@click.option(
-    "--context", type=click.IntRange(1), metavar="TOKENS", help="Of a language model: most tokens."
-)
-@click.option(
-    "--quantize",
-    type=click.Choice(["q8", "q4"]),
-    help="Of a language model: float weights become codes of 8 or 4 bits.",
-)
+@language_options
 @like_option
 def compile(
     request: Request, output: str, targets: Sequence[str], inputs: Sequence[str],
