@@ -2,15 +2,16 @@
 
     python -m bench.language_models smollm2-Q8_0.gguf --precisions exact,int8 \\
         --peer llama_cpp=llama/bin/python --peer openvino=openvino/bin/python
-    python -m bench.language_models smollm2-BF16.gguf --precisions bfloat16 --folder smollm2 \\
-        --peer vllm:bfloat16=vllm/bin/python --peer transformers:float32=.venv/bin/python
+    python -m bench.language_models smollm2-BF16.gguf --precisions bfloat16 \\
+        --peer vllm:bfloat16=vllm/bin/python@smollm2 \\
+        --peer transformers:float32=.venv/bin/python@smollm2 --peer genai=genai/bin/python@int4
 
 Each engine has a process (`with_NAME.py`), whose start is timed to the first token; then all read
 the same prompts and step the same rows in turns, so that a busy machine slows all alike. Prefill is
 a prompt of 512 tokens; rows have caches of 512, of 10 to 1,000 and of 10 to 400 tokens. Figures are
 tokens a second, medians of rounds: with one thread of processor time, else of the clock. vLLM and
-transformers read `--folder`, the weights as safetensors. Copies of a file with other weights, and
-random ones of 0.5B parameters, come from `files.py`.
+transformers read a folder of safetensors, onnxruntime-genai one of its own, given behind `@`.
+Copies of a file with other weights, and random ones of 0.5B parameters, come from `files.py`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ CASES = {
     "16 rows": [10 + 26 * n for n in range(16)],
 }
 PREFILL, STEPS = 512, 8
-_FOLDERS = ("vllm", "transformers")
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ def _answer(process: Any) -> dict[str, float]:
 def begin(name: str, python: str, path: str, given: argparse.Namespace) -> Engine:
     """Start an engine on the first processors."""
     own, _, option = name.partition(":")
+    python, _, folder = python.partition("@")
     script = Path(__file__).parent / f"with_{own}.py"
     cores = ",".join(map(str, range(given.threads)))
-    model = given.folder if own in _FOLDERS else path
-    command = ["taskset", "-c", cores, python, script, model, str(given.threads), option]
+    command = ["taskset", "-c", cores, python, script, folder or path, str(given.threads), option]
     process = subprocess.Popen(command, stdin=-1, stdout=-1, text=True)
     return Engine(name, process, _answer(process))
 
@@ -96,9 +96,10 @@ def measure(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
-    parser.add_argument("--peer", action="append", default=[], metavar="NAME[:OPTION]=PYTHON")
+    parser.add_argument(
+        "--peer", action="append", default=[], metavar="NAME[:OPTION]=PYTHON[@FOLDER]"
+    )
     parser.add_argument("--precisions", default="exact,int8")
-    parser.add_argument("--folder", default="")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     given = parser.parse_args()
