@@ -14,6 +14,7 @@ from tests import guards
 from tests.fuzz import (
     alternatives,
     cuts,
+    damaged_files,
     deciding,
     decoders,
     derivatives,
@@ -44,7 +45,7 @@ KINDS = {
     "deciding": deciding.run, "nested": nested_calls.run,
     "independence": independence.run, "mixers": independence.run_planted,
     "derivatives": derivatives.run, "factors": factors.run, "weights": exchanged_weights.run,
-    "alternatives": alternatives.run,
+    "alternatives": alternatives.run, "damaged": damaged_files.run,
 }  # fmt: skip
 
 
@@ -73,6 +74,7 @@ KINDS = {
 @click.option("--mixers", "kind", flag_value="mixers", help="Rows that a planted operator mixes.")
 @click.option("--weights", "kind", flag_value="weights", help="Models of one structure.")
 @click.option("--alternatives", "kind", flag_value="alternatives", help="Strategies, rungs, files.")
+@click.option("--damaged", "kind", flag_value="damaged", help="Files of exports, and saved ones.")
 @click.option("--watched", is_flag=True, help="Watch what each launch writes (tests/guards.py).")
 @click.option("--coverage", is_flag=True, help="Print what the graphs try; compile nothing.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file that failures go to as well.")

@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.fuzz import edges, exchanged_weights, networks, nnsmith_graphs, onnx_peers, structures
+from tests.fuzz import (
+    damaged_files,
+    edges,
+    exchanged_weights,
+    networks,
+    nnsmith_graphs,
+    onnx_peers,
+    structures,
+)
 from tests.fuzz.runner import Outcome, run
 from tests.guards import everywhere
 
@@ -112,4 +120,10 @@ def test_a_few_random_recursions() -> None:
 @pytest.mark.slow
 def test_many_random_recursions() -> None:
     found = failures(range(1_000, 1_000 + MANY_STRUCTURES), structures.run)
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_many_damaged_files() -> None:
+    found = failures(range(200), damaged_files.run)
     assert not found, found

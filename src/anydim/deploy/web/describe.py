@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zlib
+from collections.abc import Mapping
 from typing import Any
 
 from anydim.compiler.native.blocks import ARENA as ARENA_BLOCK
@@ -11,6 +13,7 @@ from anydim.deploy.export.exported import Exported
 from anydim.deploy.export.language import CHUNK, Language
 from anydim.deploy.export.naming import symbol
 from anydim.deploy.export.tables import failures_of
+from anydim.deploy.web.link import MARK_DIGITS
 from anydim.runtime import context
 from anydim.runtime.interface import Interface
 from anydim.runtime.layout import ARENA, ARENA_BYTES, EMPTY, POINTERS
@@ -31,8 +34,26 @@ def functions(program: Exported) -> dict[str, str]:
     return {role: symbol(program.name, name) for role, name in roles.items()}
 
 
-def description(program: Exported, called: str, language: Language | None = None) -> str:
-    """Return the description as JSON that JavaScript reads, `</` escaped for pages."""
+def description(
+    program: Exported, called: str, files: Mapping[str, bytes], language: Language | None = None
+) -> str:
+    """Return the description as arguments of `described` in JavaScript: a text and its CRC-32.
+
+    The text is JSON. `files` are those whose bytes `load` compares with the exported ones.
+    """
+    text = json.dumps(_content(program, called, files, language), separators=(",", ":"))
+    literal = text.replace("\\", "\\\\").replace("'", "\\'").replace("</", "<\\/")
+    return f"'{literal}', {zlib.crc32(text.encode())}"
+
+
+def ranges(program: Exported) -> list[list[Any]]:
+    """Return name, least and largest size of each dim."""
+    return [[dim.name, dim.lo, dim.hi] for dim in program.signature.box.dims]
+
+
+def _content(
+    program: Exported, called: str, files: Mapping[str, bytes], language: Language | None
+) -> dict[str, Any]:
     interface, signature = program.interface, program.signature
     base = 0 if program.straight else interface.words
     inputs, word = [], base + program.binding.shapes
@@ -48,7 +69,7 @@ def description(program: Exported, called: str, language: Language | None = None
                         "known": known})  # fmt: skip
     found = {
         "name": called,
-        "dims": [[dim.name, dim.lo, dim.hi] for dim in signature.box.dims],
+        "dims": ranges(program),
         "inputs": inputs,
         "outputs": outputs,
         "words": interface.words + (0 if program.straight else program.binding.words),
@@ -61,12 +82,19 @@ def description(program: Exported, called: str, language: Language | None = None
         "constants": program.weights.offsets,
         "tables": _tables(interface),
         "weights": {"bytes": program.weights.bytes, "head": program.weights.head.hex()},
+        "files": {name: _file(name, data) for name, data in files.items()},
         "straight": _straight(interface) if program.straight else None,
         "regions": None if program.straight else _regions(program, base),
     }
     if language is not None:
         found["language"] = _language(program, language)
-    return json.dumps(found, separators=(",", ":")).replace("</", "<\\/")
+    return found
+
+
+def _file(name: str, data: bytes) -> list[Any]:
+    """Return length and CRC-32 of a file, and the mark of a module."""
+    mark = [data[-MARK_DIGITS:].decode()] if name.endswith(".wasm") else []
+    return [len(data), zlib.crc32(data), *mark]
 
 
 def _language(program: Exported, language: Language) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +19,10 @@ _FLAGS = (
     "--no-entry", "--strip-all", "--gc-sections", "-O2", "--stack-first", f"-zstack-size={_STACK}",
     "--export=__heap_base", "--export-table", "--growable-table", "--fatal-warnings",
 )  # fmt: skip
+
+
+MARK_DIGITS = 8  # of a module's mark, its last bytes
+_SECTION = b"anydim"
 
 
 def linker() -> tuple[str, ...]:
@@ -34,7 +39,11 @@ def linker() -> tuple[str, ...]:
 
 
 def link(objects: Mapping[str, bytes], exports: Sequence[str]) -> bytes:
-    """Return the module of objects by name; `exports` are the symbols that JavaScript sees."""
+    """Return the module of objects by name; `exports` are the symbols that JavaScript sees.
+
+    A section of our own ends it: its mark, the CRC-32 of what is before, by which a compiled module
+    is known.
+    """
     command = linker()
     with tempfile.TemporaryDirectory(prefix="anydim-") as folder:
         files = [Path(folder, f"{number}.o") for number in range(len(objects))]
@@ -53,4 +62,9 @@ def link(objects: Mapping[str, bytes], exports: Sequence[str]) -> bytes:
             raise InternalError(
                 f"the linker rejects generated code: {done.stderr.decode(errors='replace')}"
             )
-        return made.read_bytes()
+        return _with_mark(made.read_bytes())
+
+
+def _with_mark(module: bytes) -> bytes:
+    content = bytes([len(_SECTION)]) + _SECTION + f"{zlib.crc32(module):0{MARK_DIGITS}x}".encode()
+    return module + bytes([0, len(content)]) + content

@@ -20,7 +20,7 @@ from anydim.compiler.targets.target import Source, Target
 from anydim.deploy.export.export import prepare
 from anydim.deploy.export.exported import Exported
 from anydim.deploy.export.language import Language
-from anydim.deploy.web.describe import description, entries, functions
+from anydim.deploy.web.describe import description, entries, functions, ranges
 from anydim.deploy.web.link import link, linker
 from anydim.runtime.signature import TensorSpec
 
@@ -63,10 +63,12 @@ def export_web(
     program, generated = prepare(_PREFIX, made, code.processor)
     called = _line(name or (signature.name if language is None else language.name))
     written = {file: _module(program, generated, code, each) for file, each in _MODULES.items()}
-    written["model.weights"] = program.weights.head + program.weights.content
-    written |= {file: text.encode() for file, text in _texts(program, called, language).items()}
     if language is not None and language.tokenizer is not None:
         written["tokenizer.json"] = language.tokenizer
+    about = description(program, called, written, language)
+    written["model.weights"] = program.weights.head + program.weights.content
+    texts = _texts(program, called, about, language is not None)
+    written |= {file: text.encode() for file, text in texts.items()}
     path = Path(folder)
     try:
         _refuse_others(path, written)
@@ -90,9 +92,8 @@ def _module(
     return link(objects, [*called, *(() if program.straight else _BLOCKS)])
 
 
-def _texts(program: Exported, called: str, language: Language | None) -> dict[str, str]:
+def _texts(program: Exported, called: str, about: str, of_language: bool) -> dict[str, str]:
     signature = program.signature
-    about = description(program, called, language)
     dims = ", ".join(map(str, signature.box.dims)) or "none"
     values = {
         "name": called.replace("*/", "* /"),
@@ -102,9 +103,9 @@ def _texts(program: Exported, called: str, language: Language | None) -> dict[st
         "inputs": _types(signature.inputs, _GIVEN),
         "outputs": _types(signature.outputs, {}),
         "dims": dims.replace("*/", "* /"),
-        "ranges": json.dumps(json.loads(about)["dims"]).replace("</", "<\\/"),
+        "ranges": json.dumps(ranges(program)).replace("</", "<\\/"),
     }
-    kind = "language/" if language is not None else ""
+    kind = "language/" if of_language else ""
     names = ("model.js", "model.d.ts", "index.html", *(_OF_LANGUAGE if kind else ()))
     package = {"package.json": json.dumps(_PACKAGE, indent=2) + "\n"}
     return package | {name: _fill(f"{kind}{name}.in", values) for name in names}

@@ -274,33 +274,49 @@ def _flip(at: int) -> Any:
 @pytest.mark.parametrize(
     "change, wanted",
     [
-        (lambda data: b"", "has 0 bytes; expected"),
-        (lambda data: data[:100], "has 100 bytes; expected"),
-        (lambda data: data[:-1], "bytes; expected"),
-        (lambda data: data + b"x", "has more than the"),
-        (_flip(3), "not those of this model, or damaged"),
-        (_flip(60), "not those of this model, or damaged"),
-        (_flip(64), "the weights are damaged: their checksum is another one"),
-        (_flip(-1), "the weights are damaged: their checksum is another one"),
+        (lambda data: b"", "is not whole: expected 204864 bytes, came 0"),
+        (lambda data: data[:100], "is not whole: expected 204864 bytes, came 100"),
+        (lambda data: data[:-1], "is not whole: expected 204864 bytes, came 204863"),
+        (lambda data: data + b"x", "has more bytes: expected 204864, came"),
+        (_flip(3), "is damaged or another model's: expected the header 616e796469"),
+        (_flip(60), "is damaged or another model's: expected the header 616e796469"),
+        (_flip(64), "is damaged: expected the sums"),
+        (_flip(-1), "is damaged: expected the sums"),
     ],
     ids=["none", "short", "less", "more", "magic", "digest", "first", "last"],
 )
 def test_changed_weights_are_errors(folder: Path, tmp_path: Path, change: Any, wanted: str) -> None:
     place = changed(folder, tmp_path / "model.weights", change)
     (found,) = answers(folder / "weighted", [], weights=str(place))
-    assert found["ours"] and wanted in found["error"], found
+    assert found["ours"] and f"{place} {wanted}" in found["error"], found
+
+
+def test_compiled_modules_are_known_by_their_mark(folder: Path) -> None:
+    place = json.dumps((folder / "weighted" / "model.js").as_uri())
+    code = """(async () => {{
+      const files = await import("node:fs"), {{ load }} = await import({place});
+      const bytes = files.readFileSync(new URL("../{name}/model.wasm", {place}));
+      const other = await load({{ wasm: await WebAssembly.compile(bytes) }});
+      return (await other.run({{ x: {{ data: new Float32Array(40), shape: [1, 40] }} }})).y.shape;
+    }})()"""
+    codes = [{"code": code.format(name=name, place=place)} for name in ("weighted", "several")]
+    own, another = answers(folder / "weighted", codes)
+    assert own["value"] == [1, 1280]
+    assert (
+        another["ours"] and "the module is another model's: expected one marked" in another["error"]
+    )
 
 
 def test_other_files_are_errors(folder: Path, tmp_path: Path) -> None:
     other = folder / "several" / "model.weights"
     (found,) = answers(folder / "weighted", [], weights=str(other))
-    assert found["ours"] and "not those of this model" in found["error"], found
+    assert found["ours"] and f"{other} is damaged or another model's" in found["error"], found
     (found,) = answers(folder / "weighted", [], weights=str(tmp_path / "none"))
     assert found["ours"] and "cannot be read" in found["error"], found
-    for name, wanted in (("several", "is not the one"), ("none", "cannot be read")):
+    for name, wanted in (("several", "another model's: expected"), ("none", "cannot be read")):
         (found,) = answers(folder / "weighted", [], wasm=str(folder / name / "model.wasm"))
         assert found["ours"] and wanted in found["error"], found
-    (found,) = answers(folder / "weighted", [], wasm=str(other))
+    (found,) = answers(folder / "weighted", [], wasm=str(other), verify=False)
     assert found["ours"] and "cannot be compiled" in found["error"], found
     (found,) = answers(folder / "weighted", [], wheights=1)
     assert found["ours"] and "load has no options 'wheights'" in found["error"], found

@@ -4,6 +4,7 @@ its template, and says what is wrong with prompts, options and files."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -197,14 +198,19 @@ def test_wrong_files_are_errors(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "changed").write_bytes(data)
     data[3] ^= 1
     (tmp_path / "other").write_bytes(data)
-    wanted = {"short": "bytes; expected", "long": "has more than", "none": "has 0 bytes",
-              "changed": "are damaged", "other": "not those of this model",
+    wanted = {"short": "is not whole: expected", "long": "has more bytes", "none": "came 0",
+              "changed": "is damaged: expected the sums", "other": "another model's: expected",
               "absent": "cannot be read"}  # fmt: skip
     for name, text in wanted.items():
         (found,) = answers(folder, codes("model.stop"), weights=str(tmp_path / name))
         assert found["ours"] and text in found["error"], (name, found)
     (found,) = answers(folder, codes("0"), tokenizer=str(tmp_path / "other"))
-    assert "the tokenizer is not JSON" in found["error"]
+    assert "other is not JSON" in found["error"]
+    shutil.copytree(folder, tmp_path / "copy")
+    place = tmp_path / "copy" / "tokenizer.json"
+    place.write_bytes(place.read_bytes().replace(b"the", b"teh", 1))
+    (found,) = answers(tmp_path / "copy", codes("0"))
+    assert found["ours"] and "tokenizer.json is damaged or another model's" in found["error"]
     (found,) = answers(folder, codes("0"), tokeniser=1)
     assert "load has no options 'tokeniser'" in found["error"]
 
