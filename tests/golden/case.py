@@ -6,17 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from anydim.compiler.passes.options import BFLOAT16_PARTS
 from anydim.sizes import Dim
 
-Sizes = Mapping[str, int]
+Sizes = Mapping[str, int | tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Case:
     """`source` makes what is compiled; `sizes` are the calls.
 
-    `spans` gives for inputs from where their numbers are drawn. `precision` is that of the
-    compilation.
+    `spans` gives for inputs from where their numbers are drawn. `precision` and `ragged` are those
+    of the compilation; `ragged` calls have a length for each row. `tiles`: kernels for a machine
+    with tiles for bfloat16, which the evaluator of loop IR runs; parts of bfloat16 need them.
     """
 
     name: str
@@ -25,6 +27,13 @@ class Case:
     dims: Mapping[str, Dim] | None = None
     spans: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     precision: str = "exact"
+    ragged: str | None = None
+    tiles: bool = False
+
+    @property
+    def on_tiles(self) -> bool:
+        """Whether products use tiles for bfloat16."""
+        return self.tiles or BFLOAT16_PARTS.get(self.precision, 1) > 1
 
 
 def along(**sizes: tuple[int, ...]) -> tuple[Sizes, ...]:

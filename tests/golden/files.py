@@ -8,14 +8,14 @@ from pathlib import Path
 
 from anydim.compiler.targets.c.render import render
 from anydim.compiler.targets.processor import describe_processor
-from tests.golden import definitions, graphs, models
+from tests.golden import definitions, graphs, models, rungs
 from tests.golden.case import Case
 from tests.golden.record import Kept, compiled
 
 CORPUS = Path(__file__).with_name("corpus.json")
 TEXTS = Path(__file__).with_name("texts")
 CASES: dict[str, Case] = {
-    case.name: case for case in (*graphs.CASES, *definitions.CASES, *models.CASES)
+    case.name: case for case in (*graphs.CASES, *definitions.CASES, *models.CASES, *rungs.CASES)
 }
 SHOWN = ("pointwise_chain", "dense_gelu", "keepdims_outputs", "branching", "running_sum (text)")
 """Programs whose stages are kept as texts."""

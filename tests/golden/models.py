@@ -118,20 +118,6 @@ def quantised_net() -> onnx.ModelProto:
     return model(made)
 
 
-def rungs() -> onnx.ModelProto:
-    """A convolution, a product and what follows them, of sizes that are rounded."""
-    held = {
-        "k": floats((33, 16, 3, 3), "k", -0.5, 0.5), "w": floats((33, 65), "w", -0.5, 0.5),
-        "v": floats((65, 34), "v", -0.5, 0.5),
-    }  # fmt: skip
-    nodes = [
-        node("a = Conv(x, k)", strides=[2, 2], pads=[1] * 4), node("b = Relu(a)"),
-        node("c = Transpose(b)", perm=[0, 2, 3, 1]), node("d = MatMul(c, w)"),
-        node("e = Tanh(d)"), node("y = MatMul(e, v)"),
-    ]  # fmt: skip
-    return model(graph("rungs", ["x f[n, 16, h, w]"], nodes, ["y f[n, i, j, 34]"], held))
-
-
 SMALL = ad.Dim(0, 32)
 CASES = [
     Case("encoder (onnx)", encoder, along(batch=(0, 1, 2, 3), seq=(1, 1, 7, 17)),
@@ -145,6 +131,4 @@ CASES = [
          {"boxes": (0, 4), "scores": (0, 1)}),
     Case("quantised_net (onnx)", quantised_net, along(n=(0, 1, 2), h=(4, 5, 9), w=(4, 7, 8)),
          {"n": ad.Dim(0, 8), "h": ad.Dim(2, 16), "w": ad.Dim(2, 16)}),
-    *(Case(f"rungs, {precision} (onnx)", rungs, along(n=(0, 1, 3), h=(4, 5, 12), w=(4, 7, 9)),
-           precision=precision) for precision in ("fast", "int8", "bfloat16")),
 ]  # fmt: skip

@@ -4,13 +4,14 @@ Templates see a machine with 32-byte vectors. The code that LLVM makes of their 
 machine; its results are the same bits on every x86-64 with FMA, because kernels say which products
 are fused and in which order sums are added, and LLVM may change neither. In bfloat16, they see one
 with 64-byte vectors that adds products of pairs, which code for other machines does step by step.
+Kernels for tiles are run by the evaluator of loop IR, which has them on every machine.
 """
 
 from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any
@@ -19,17 +20,24 @@ from unittest.mock import patch
 import numpy
 
 import anydim as ad
-from anydim.compiler.kernels.ir import Library
+from anydim.base.dtypes import DType
+from anydim.compiler.kernels.ir import Kernel, Library
 from anydim.compiler.kernels.ir_text import print_function, print_kernel
 from anydim.compiler.kernels.launch import Machine
+from anydim.compiler.targets.evaluated import EvaluatedDevice
+from anydim.compiler.targets.functions.legalise import legalise
+from anydim.compiler.targets.functions.primitives import Primitives
 from anydim.compiler.targets.llvm.host import this_machine
 from anydim.compiler.targets.processor import NATIVE, Processor, describe_processor
 from anydim.compiler.targets.targets import TARGETS
+from anydim.sizes import Size
 from tests.golden.case import Case, Sizes
 from tests.golden.numbers import drawn
 
 MACHINE = Machine(vector_bytes=32, registers=16, l1_bytes=32 * 1024, l2_bytes=512 * 1024)
 OF_PAIRS = replace(MACHINE, vector_bytes=64, pairs=True)
+OF_TILES, TILED = replace(OF_PAIRS, pair_tiles=True), "x86-64-v4+amx-bfloat16"
+PRIMITIVES = Primitives(True, frozenset(("copysign", "dot_bfloat16")))
 Kept = dict[str, dict[str, str]]
 
 
@@ -40,6 +48,21 @@ def why_not() -> str:
     if not {"avx2", "fma"} <= this_machine().has:
         return "the corpus is of processors with AVX2 and FMA"
     return ""
+
+
+class Evaluated(EvaluatedDevice):
+    """The evaluator of loop IR, for kernels of the primitives that machine code is made of."""
+
+    def _load(self, code: Mapping[str, bytes], symbols: Sequence[str]) -> Mapping[str, int]:
+        entries = super()._load(code, symbols)
+        first = min(entries.values(), default=0)
+        self._kernels[first:] = map(_legal, self._kernels[first:])
+        return entries
+
+
+def _legal(kernel: Kernel) -> Kernel:
+    made = tuple(Library(one.name, legalise(one.functions, PRIMITIVES)) for one in kernel.libraries)
+    return replace(kernel, functions=legalise(kernel.functions, PRIMITIVES), libraries=made)
 
 
 @contextmanager
@@ -55,27 +78,31 @@ def fixed_machine(
     seen = replace(code_for, name=NATIVE, plain=True, **sizes)
     with (
         patch.dict(TARGETS, {target: replace(kind, make=lambda _: kind.make(seen))}),
-        _has_pairs(machine.pairs),
+        _multiplies_as(machine),
         ad.settings.override(winograd=True, keep_programs=False),
     ):
         yield
 
 
 @contextmanager
-def _has_pairs(pairs: bool) -> Iterator[None]:
-    """Templates see a machine with the instruction for pairs, or without, whatever this one has."""
+def _multiplies_as(machine: Machine) -> Iterator[None]:
+    """Templates see the instructions for pairs of a machine, or none, whatever this one has."""
     told = Processor.machine.fget
     assert told is not None
-    here = property(lambda self: replace(told(self), pairs=pairs, pair_tiles=False))
-    with patch.object(Processor, "machine", here):
+    own = {"pairs": machine.pairs, "pair_tiles": machine.pair_tiles}
+    with patch.object(Processor, "machine", property(lambda self: replace(told(self), **own))):
         yield
 
 
 def compiled(
     case: Case, threads: int = 1, processor: str = NATIVE, target: str = "llvm"
 ) -> ad.Model:
-    options = {"dims": case.dims, "threads": threads, "target": target}
+    options = {"dims": case.dims, "threads": threads, "target": target, "ragged": case.ragged}
     machine = OF_PAIRS if case.precision == "bfloat16" else MACHINE
+    if case.on_tiles:
+        machine = OF_TILES
+        devices = {"evaluated": Evaluated("evaluated", TILED)}
+        options |= {"devices": devices, "placement": {"*": "evaluated"}}
     with fixed_machine(processor, target, machine):
         return ad.compile(case.source(), precision=case.precision, **options)
 
@@ -116,17 +143,31 @@ def outputs(case: Case, model: ad.Model) -> dict[str, str]:
         results = model(**inputs(case, model, sizes))
         named = results if isinstance(results, dict) else {"": results}
         told = " ".join(f"{name}={size}" for name, size in sizes.items())
-        found[told] = short(b"".join(_content(name, a) for name, a in sorted(named.items())))
+        rows = (
+            (name, row) for name, a in sorted(named.items()) for row in (a if case.ragged else [a])
+        )
+        found[told] = short(b"".join(_content(name, row) for name, row in rows))
     return found
 
 
-def inputs(case: Case, model: ad.Model, sizes: Sizes) -> dict[str, numpy.ndarray]:
-    made = {}
-    for spec in model.inputs:
-        shape = [size.evaluate(sizes) for size in spec.shape]
-        seed = f"{case.name} {spec.name} {shape}"
-        made[spec.name] = drawn(spec.dtype, shape, seed, case.spans.get(spec.name))
-    return made
+def inputs(case: Case, model: ad.Model, sizes: Sizes) -> dict[str, Any]:
+    """The inputs of a call: arrays, or lists of those of rows."""
+    if case.ragged:
+        rows = [dict(zip(sizes, row)) for row in zip(*sizes.values())]
+        dtypes = {spec.name: spec.dtype for spec in model.inputs}
+        ports = {name: model.lists[name] for name in model.input_names()}
+        return {
+            name: [_drawn(case, name, dtypes[port.values], port.shape, row) for row in rows]
+            for name, port in ports.items()
+        }
+    return {
+        spec.name: _drawn(case, spec.name, spec.dtype, spec.shape, sizes) for spec in model.inputs
+    }
+
+
+def _drawn(case: Case, name: str, dtype: DType, sizes: Sequence[Size], at: Sizes) -> numpy.ndarray:
+    shape = [size.evaluate(at) for size in sizes]
+    return drawn(dtype, shape, f"{case.name} {name} {shape}", case.spans.get(name))
 
 
 def _content(name: str, array: Any) -> bytes:

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import pytest
 
+import anydim as ad
 from anydim.base import settings
 from tests.golden.files import CASES, IN_C, SHOWN, c_text, read_corpus, read_text, stages_text
 from tests.golden.lowered import lines, lowered
-from tests.golden.record import differences, fixed_machine, kept, why_not
+from tests.golden.record import differences, fixed_machine, kept, outputs, why_not
 from tests.kernel_targets import has_compiler, needs_compiler
+from tests.tile_emulator import Emulator
+from tests.tile_emulator import tiles as tiles
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
+COMPILED = [name for name, case in CASES.items() if not case.on_tiles]
+"""Programs whose kernels are machine code; the evaluator of loop IR runs the others."""
 MEANT = "if this is meant: python -m tests.golden --write"
 
 
@@ -66,14 +71,14 @@ def test_programs_lower_to_the_kernels_that_are_compiled() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", COMPILED)
 def test_code_for_a_plain_processor_gives_the_same_results(name: str) -> None:
     """Compiled for AVX2 and FMA alone, whatever this processor has."""
     assert not differences(name, read_corpus()[name], kept(CASES[name], processor="x86-64-v3"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", COMPILED)
 def test_two_threads_give_the_same_results(name: str) -> None:
     """Kernels may be others: steps over time go stage by stage then."""
     found = differences(name, read_corpus()[name], kept(CASES[name], threads=2))
@@ -82,10 +87,21 @@ def test_two_threads_give_the_same_results(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["gcc", "zig"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", COMPILED)
 def test_c_gives_the_same_results(name: str, compiler: str) -> None:
     """Kernels and host as C, compiled by a C compiler, bit by bit what LLVM's code gives."""
     if not has_compiler(compiler):
         pytest.skip(f"no {compiler}")
     with settings.override(c_compiler=compiler):
         assert not differences(name, read_corpus()[name], kept(CASES[name], target="c"))
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in COMPILED])
+def test_machine_code_for_tiles_gives_the_same_results(name: str, tiles: Emulator) -> None:
+    """The same kernels as machine code, on a processor with tiles or an emulated one."""
+    case = CASES[name]
+    with settings.override(winograd=True, keep_programs=False):
+        model = ad.compile(
+            case.source(), dims=case.dims, threads=1, precision=case.precision, ragged=case.ragged
+        )
+    assert outputs(case, model) == read_corpus()[name]["outputs"]

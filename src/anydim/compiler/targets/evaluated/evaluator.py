@@ -22,8 +22,8 @@ from anydim.compiler.targets.evaluated.functions import (
     NARROW,
     OWN,
     PLAIN,
-    REDUCTIONS,
     convert,
+    reduce_lanes,
     wrap,
 )
 from anydim.compiler.targets.evaluated.groups import Group, Member, Touched
@@ -244,7 +244,7 @@ class _Frame:
         return self.as_type(node.type, numpy.arange(node.type.lanes))
 
     def _reduce(self, node: ir.Reduce) -> Any:
-        return self.as_type(node.type, REDUCTIONS[node.function](self.array(node.argument)))
+        return self.as_type(node.type, reduce_lanes(node.function, self.array(node.argument)))
 
     def _shuffle(self, node: ir.Shuffle) -> Any:
         both = numpy.concatenate([self.array(node.left), self.array(node.right)])

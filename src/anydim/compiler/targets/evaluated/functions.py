@@ -133,14 +133,22 @@ PLAIN: dict[str, Callable[[int, int], Any]] = {
     "add_overflows": lambda a, b: numpy.array([wrap(a + b) != a + b]),
     "mul_overflows": lambda a, b: numpy.array([wrap(a * b) != a * b]),
 }
-REDUCTIONS: dict[str, Callable[[numpy.ndarray], Any]] = {
-    "add": numpy.add.reduce,
-    "mul": numpy.multiply.reduce,
-    "min": numpy.minimum.reduce,
-    "max": numpy.maximum.reduce,
-    "fast_min": numpy.minimum.reduce,
-    "fast_max": numpy.maximum.reduce,
+_REDUCED: dict[str, numpy.ufunc] = {
+    "add": numpy.add,
+    "mul": numpy.multiply,
+    "min": numpy.minimum,
+    "max": numpy.maximum,
+    "fast_min": numpy.minimum,
+    "fast_max": numpy.maximum,
 }
+
+
+def reduce_lanes(function: str, lanes: numpy.ndarray) -> numpy.ndarray:
+    """Reduce all lanes half by half, as machine code does: sums have its bits."""
+    combine = _REDUCED[function]
+    while len(lanes) > 1 and len(lanes) % 2 == 0:
+        lanes = combine(*numpy.split(lanes, 2))
+    return combine.reduce(lanes)
 
 
 def wrap(value: int) -> int:
