@@ -16,7 +16,6 @@ from itertools import product as every
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
-from anydim.compiler.kernels.codegen.arithmetic import first_lanes
 from anydim.compiler.kernels.codegen.writer import Writer
 from anydim.compiler.kernels.ir import constant, greatest, least, select
 from anydim.compiler.kernels.matmul.window_geometry import (
@@ -227,16 +226,25 @@ class _Windows:
             self._taps(source, to, {})
             return
         ranges = [range(int(tap.extent.constant or 0)) for tap in layout.taps]
-        mask = code.let(first_lanes(constant(run), lanes)) if run < lanes else None
         for number, indices in enumerate(every(*ranges)):
             at = source
             for index, step in zip(indices, self.taps):
                 at = at + step * index
-            self._copy(code.let(at), to + number * run, mask)
+            self._copy_short(code.let(at), to + number * run, run)
 
-    def _copy(self, source: ir.Value, to: ir.Value, mask: ir.Value | None = None) -> None:
-        load = ir.Load(self.vector, "x", source, None if mask is None else mask)
-        self.code.emit(ir.Store("dst", to, load))
+    def _copy_short(self, source: ir.Value, to: ir.Value, run: int) -> None:
+        """Copy a run of up to a vector, as one or as two that overlap.
+
+        A masked load waits for all earlier stores with an address like its own in the lower 12 bits
+        (Zen 5: 7 x 7 windows of three channels 7.5 -> 1.2 ms).
+        """
+        lanes = 1 << (run.bit_length() - 1)
+        vector = ir.Type(self.vector.dtype, lanes)
+        for at in dict.fromkeys((0, run - lanes)):
+            self.code.emit(ir.Store("dst", to + at, ir.Load(vector, "x", source + at)))
+
+    def _copy(self, source: ir.Value, to: ir.Value, mask: ir.Value | None) -> None:
+        self.code.emit(ir.Store("dst", to, ir.Load(self.vector, "x", source, mask)))
 
     def _taps(self, source: ir.Value, to: ir.Value, bases: Mapping[Bound, ir.Value]) -> None:
         """Copy run by run; elements out of bounds are 0."""
