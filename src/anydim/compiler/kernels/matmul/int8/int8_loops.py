@@ -426,7 +426,24 @@ class Int8Writer(Blocked):
                 self.layout.row
             )
         given = {} if rows is None else {"rows": rows}
+        given |= self._ahead(quotient(row - variable("block_row"), self.tile.rows))
         return call(name, **self._factors(at), **given, c=ir.Address("sums", sums))
+
+    def _ahead(self, number: ir.Value) -> dict[str, ir.Value]:
+        """Return where tile `number` of a block prefetches the next panel: the first tiles a part
+        of it each, a line in an unrolled step."""
+        tile, layout = self.tile, self.layout
+        if not self.form.word.is_pair:
+            return {}
+        if layout.depth > 1 or not layout.b_packed:
+            return {"ahead": constant(0), "step": constant(0)}
+        each = self.sizes.value(layout.words) * (tile.lanes // tile.unroll)
+        own = number < tile.vectors * tile.unroll
+        further = self.sizes.value(layout.panel) + number * each
+        return {
+            "ahead": select(own, further, 0),
+            "step": select(own, constant(tile.lanes), 0),
+        }
 
     def _unfit_rows(self) -> list[ir.Step]:
         """Compute the sums of a tile's rows that have no parts, in float32."""
@@ -445,7 +462,8 @@ class Int8Writer(Blocked):
         """Compute the sums of a panel of rows by a few columns."""
         at = self._rows_at(quotient(row, self.layout.height))
         name = narrow_function(self.prefix)
-        return call(name, **self._factors(at), c=ir.Address("sums", constant(0)))
+        own = {"ahead": constant(0), "step": constant(0)}
+        return call(name, **self._factors(at), **own, c=ir.Address("sums", constant(0)))
 
     def _rows_at(self, panel: ir.Value) -> ir.Value:
         """Return the offset of a panel of rows."""

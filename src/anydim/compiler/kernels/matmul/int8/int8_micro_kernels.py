@@ -32,7 +32,8 @@ NARROW = 2  # divisor of a register's lanes for the narrow variant, `vectors` 0,
 MAX_ALONG, MIN_ALONG = 2, 32  # maximum columns and minimum words for sums along the words
 FEW_ROWS = 4  # with tile registers: up to this many rows are faster with vectors
 MICRO_SCALARS = ("words", "a_row")
-RUN_SCALARS = ("runs", "a_run", "b_run")  # of bfloat16: runs of words, and words between them
+# Of bfloat16: runs of words, words between them; where to prefetch b, by which step.
+RUN_SCALARS = ("runs", "a_run", "b_run", "ahead", "step")
 
 
 def dot(unsigned: ir.Value, signed: ir.Value, total: ir.Value) -> ir.Value:

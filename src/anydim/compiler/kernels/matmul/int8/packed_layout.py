@@ -28,12 +28,13 @@ from anydim.compiler.kernels.launch import are_known, known_number
 from anydim.compiler.kernels.matmul.epilogue import PRODUCT, Output
 from anydim.compiler.kernels.matmul.int8.int8_form import Int8Factor, Int8Form
 from anydim.compiler.kernels.matmul.int8.kept_taps import KeptTaps, kept_taps_of
-from anydim.compiler.kernels.matmul.int8.word_types import WordType
+from anydim.compiler.kernels.matmul.int8.word_types import PAIRS, WordType
 from anydim.compiler.kernels.matmul.register_tile import Tile
 from anydim.lang.tree import Apply, Cast, Expr, Group, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import rewrite
-from anydim.sizes import Size, align_up, product
+from anydim.sizes import Size, align_up, maximum, product
 
+_LINE = 16  # words of a cache line
 ROW_SUMS, COLUMN_SUMS = "sums of rows", "sums of columns"
 PANEL_VECTORS = 3  # of rows in a panel: as many sums at once hide the latency of a product
 
@@ -80,7 +81,13 @@ class Layout:
 
     @property
     def row(self) -> Size:
-        """int32 elements between rows of a."""
+        """int32 elements between rows of a.
+
+        Rows of pairs begin with a line, and an odd number of lines apart, so that the rows of a
+        tile lie in different sets of a cache.
+        """
+        if self.word == PAIRS and self.depth == 1 and not self.a_packed:
+            return align_up(maximum(self.words - _LINE, 0), 2 * _LINE) + _LINE
         return align_up(self.words + 1, self.depth)
 
     @property

@@ -5,6 +5,9 @@
 Every element is one sum over all words in order, by one instruction: a row has the same bits with
 any other rows. On machines with tile registers all products use those, a single row too, because
 they sum in another order than vectors ('dot_bfloat16' and `ir.TilePairs` define both).
+
+An unrolled step prefetches a line of b at `ahead`, then `step` elements further: tiles of several
+rows prefetch the next panel, part by part.
 """
 
 from __future__ import annotations
@@ -76,18 +79,23 @@ def _micro(tile: Tile, rows: int, vectors: int, prefix: str, height: int) -> ir.
     words, a_row = map(variable, MICRO_SCALARS)
     sums = Accumulators(code, vector, rows, vectors)
     sums.declare()
-    runs, a_run, b_run = map(variable, RUN_SCALARS)
+    runs, a_run, b_run, ahead, step = map(variable, RUN_SCALARS)
+    ahead_at = code.variable(ahead)
     whole = code.let(round_down(words, tile.unroll))
     with code.range(0, runs) as run:
         a_at, b_at = code.let(run * a_run), code.let(run * b_run * tile.width)
         for word, last in code.blocks(0, whole, words, tile.unroll, 1):
-            for at in (word + u for u in range(1 if last else tile.unroll)):
+            for u in range(1 if last else tile.unroll):
+                at = word + u
                 columns = [b_at + at * tile.width + j * lanes for j in range(vectors)]
                 b = [code.let(ir.Load(vector, "b", column)) for column in columns]
                 own = [(a_at + at) * height + i if height > 1 else a_row * i + a_at + at
                        for i in range(rows)]  # fmt: skip
                 a = [ir.Load(ir.Type(float32), "a", each) for each in own]
                 sums.add(a, b, dot_pairs)
+                if u == 0 and not last:
+                    code.emit(ir.Prefetch("b", ahead_at(), far=True))
+                    ahead_at += step
     for i, j in sums.indices:
         code.emit(ir.Store("c", constant(i * tile.width + j * lanes), sums[i, j]))
     return micro_function(
@@ -113,7 +121,7 @@ def _along_rows(tile: Tile, height: int, columns: int, prefix: str) -> ir.Functi
     The terms of an element are those of `_micro`, in the same order.
     """
     code, lanes, vector = Writer(), tile.lanes, ir.Type(float32, tile.lanes)
-    words, _, runs, a_run, b_run = map(variable, scalars_of(PAIRS))
+    words, _, runs, a_run, b_run, *_ = map(variable, scalars_of(PAIRS))
     sums = Accumulators(code, vector, columns, height // lanes)
     sums.declare()
     with code.range(0, runs) as run:
