@@ -128,7 +128,7 @@ class GraphBuilder:
                 `Model.load_weights` replaces.
         """
         try:
-            held = Constant(numpy.asarray(array))
+            held = array if isinstance(array, Constant) else Constant(numpy.asarray(array))
             if isinstance(name, str) and name:
                 held.origin = Weight(0, name, held.elements)
         except UserError:

@@ -53,8 +53,8 @@ class Constant:
 
     `origin` says how it is derived from others, or that it is a weight of the source
     (`derivations.py`). `reads` counts the decisions by its elements, `facts` has the answers that
-    were enough for others. Without an array, it is computed from its origin at each access: weights
-    are large, and most are read once, to be packed.
+    were enough for others. Without an array, it is read from a file or computed from its origin at
+    each access: weights are large, and most are read once, to be packed.
     """
 
     def __init__(self, array: numpy.ndarray | None, origin: Origin = None) -> None:
@@ -62,6 +62,7 @@ class Constant:
         self.reads = 0
         self.facts: list[tuple[Constant, str, bool]] = []
         self._held: numpy.ndarray | None = None
+        self._read: Callable[[], numpy.ndarray] | None = None
         if array is not None:
             self._held = numpy.asarray(array).view()
             self._held.flags.writeable = False
@@ -94,6 +95,15 @@ class Constant:
         return made
 
     @staticmethod
+    def stored(
+        read: Callable[[], numpy.ndarray], dtype: numpy.dtype[Any], shape: Sequence[int]
+    ) -> Constant:
+        """An array that is read at each access; threads may call `read` at the same time."""
+        made = Constant(None)
+        made._read, made.dtype, made.shape = read, dtype, tuple(shape)
+        return made
+
+    @staticmethod
     def scale(array: Constant, scale: Constant, shape: tuple[int, ...]) -> Constant:
         """An array times a scale, viewed in a shape that broadcasts; computed at each access."""
         dtype = numpy.result_type(array.dtype, scale.dtype)
@@ -104,6 +114,8 @@ class Constant:
         """The elements, for steps and stored constants: nothing is decided by them."""
         if self._held is not None:
             return self._held
+        if self._read is not None:
+            return self._read()
         assert isinstance(self.origin, Derivation)
         return self.origin.step.run(*(each.elements for each in self.origin.inputs))
 

@@ -72,18 +72,28 @@ def open_compiled(source: Source) -> tuple[OpenedModel, CachedRows]:
     found = None if stored is None else stored.load()
     if found is not None:
         return found
-    opened = source.open_files()
-    model = compile_decoder(opened, source.threads, source.precision)
-    rows = rows_of(model, opened.spec)
-    if stored is None or not stored.keep(opened, rows):
-        return opened, rows
-    found = stored.load()
-    if found is None:
-        return opened, rows
-    del model, rows
+    if stored is None:
+        return _compile(source)
+    made = _compile_to(stored, source)
+    if made is not None:
+        return made
     gc.collect()  # what was compiled is in cycles
     trim_system()
-    return opened, found[1]
+    found = stored.load()
+    return _compile(source) if found is None else found  # it was removed meanwhile
+
+
+def _compile(source: Source) -> tuple[OpenedModel, CachedRows]:
+    """A language model and its decoder, compiled."""
+    opened = source.open_files()
+    model = compile_decoder(opened, source.threads, source.precision)
+    return opened, rows_of(model, opened.spec)
+
+
+def _compile_to(stored: _Stored, source: Source) -> tuple[OpenedModel, CachedRows] | None:
+    """Compile and store a language model; the model if it could not be stored."""
+    made = _compile(source)
+    return None if stored.keep(*made) else made
 
 
 class _Stored:

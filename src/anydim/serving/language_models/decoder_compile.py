@@ -21,8 +21,9 @@ def compile_decoder(opened: OpenedModel, threads: int | str, precision: str | No
 
     assert opened.weights is not None  # of a saved model
     graph = build_decoder(opened.spec, opened.weights, "decoder")
-    opened.weights.release()
     spare = with_spare_capacity(graph)
     rows, _ = over_rows(spare, dict.fromkeys((NEW, *OPTIONAL.values()), ROWS))
     with settings.override(keep_programs=False):  # it is kept by the files of the model
-        return compile(rows, threads=threads, precision=precision)
+        model = compile(rows, threads=threads, precision=precision)
+    opened.weights.release()
+    return model

@@ -10,7 +10,7 @@ Caches of int8 are codes, each with `keys_scales_i` and `values_scales_i` float3
 one. `states` are those whose last hidden states are wanted.
 
 One graph for all architectures; `DecoderSpec` says what differs. Weights are constants with the
-bits that they have in their file.
+bits that they have in their file, which are read again whenever they are needed.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy
 
 from anydim.base.dtypes import DTYPES, float32, int8, int64
 from anydim.compiler.frontends.builder import Builder
 from anydim.compiler.frontends.values import Value
-from anydim.compiler.graph.nodes import Graph
+from anydim.compiler.graph.nodes import Constant, Graph
 from anydim.lang.surface.parser import parse
 from anydim.lang.surface.syntax import Definition
 from anydim.serving.language_models.decoder_caches import OPTIONAL, cache_names
@@ -33,7 +34,8 @@ from anydim.serving.language_models.matrices import Blocks, Matrix
 from anydim.sizes import Size
 
 Weights = Callable[[str], "Matrix | None"]
-"""A weight by its name (`tensor_names.py`); None for one that the decoder does not have."""
+"""A weight by its name (`tensor_names.py`), read at each call, by any thread; None for one that the
+decoder does not have."""
 Values = tuple[Value, ...]
 
 _ACTIVATIONS = {"silu": "swish", "gelu": "gelu", "gelu_tanh": "gelu_tanh"}
@@ -60,7 +62,7 @@ class _Decoder:
         self._rotations: dict[Rope, tuple[Value, Value]] = {}
         self._allowed: dict[int | None, Value] = {}
         self._sums: dict[tuple[str, int], Value] = {}
-        self._constants: dict[int, tuple[Value, numpy.ndarray]] = {}
+        self._constants: dict[tuple[str, str], Value] = {}
 
     def build(self) -> Graph:
         g, spec = self.g, self.spec
@@ -198,14 +200,14 @@ class _Decoder:
         assert matrix is not None  # checked when names are resolved
         products = _expert_products()
         if not isinstance(matrix, Blocks):
-            weights = self._constant(numpy.asarray(matrix, numpy.float32))
+            weights = self._constant(name, "", lambda array: numpy.asarray(array, numpy.float32))
             return g.call(products[how], x, chosen, weights)
-        parts = (self._constant(matrix.codes), self._constant(matrix.scales))
+        parts = (self._constant(name, "codes"), self._constant(name, "scales"))
         made = g.call(products[f"{how}_codes"], x, chosen, *parts, D=matrix.block)
         if matrix.minima is None:
             return made
         sums = self._block_sums(x, matrix.block)
-        return made + g.call(products[how], sums, chosen, self._constant(matrix.minima))
+        return made + g.call(products[how], sums, chosen, self._constant(name, "minima"))
 
     def _norm(self, x: Value, name: str) -> Value:
         """A norm over the last axis; x itself where there is none of this name."""
@@ -257,25 +259,25 @@ class _Decoder:
     # ---- weights ---------------------------------------------------------------------------------
 
     def _embed(self, ids: Value) -> Value:
-        x = self._rows(self.weights("embedding.weight"), ids)
+        x = self._rows("embedding.weight", ids)
         if self.spec.embedding_scale != 1:
             x = x * numpy.float32(self.spec.embedding_scale)
-        places = self.weights("places.weight")
-        return x if places is None else x + self._rows(places, self.positions)
+        places = "places.weight"
+        return x if self.weights(places) is None else x + self._rows(places, self.positions)
 
-    def _rows(self, table: Matrix | None, at: Value) -> Value:
+    def _rows(self, name: str, at: Value) -> Value:
         """Rows of a table, in float32."""
-        g = self.g
+        g, table = self.g, self.weights(name)
         assert table is not None  # checked when names are resolved
         if not isinstance(table, Blocks):
-            return g.cast(g.gather(self._constant(table), at, axis=0), to=float32)
+            return g.cast(g.gather(self._constant(name), at, axis=0), to=float32)
         codes, scales = (
-            g.gather(self._constant(part), at, axis=0) for part in (table.codes, table.scales)
+            g.gather(self._constant(name, part), at, axis=0) for part in ("codes", "scales")
         )
         made = g.cast(codes, to=float32) * self._spread(scales, table.block)
         if table.minima is None:
             return made
-        minima = g.gather(self._constant(table.minima), at, axis=0)
+        minima = g.gather(self._constant(name, "minima"), at, axis=0)
         return made + self._spread(minima, table.block)
 
     def _spread(self, blocks: Value, block: int) -> Value:
@@ -287,29 +289,31 @@ class _Decoder:
 
     def _linear(self, x: Value, name: str, otherwise: str = "") -> Value:
         """x [..., in] times the transposed weights [out, in], plus a bias."""
-        g, matrix = self.g, self.weights(f"{name}.weight")
+        g, held = self.g, f"{name}.weight"
+        matrix = self.weights(held)
         if matrix is None:
-            matrix = self.weights(f"{otherwise}.weight")
+            held = f"{otherwise}.weight"
+            matrix = self.weights(held)
         assert matrix is not None  # checked when names are resolved
         if isinstance(matrix, Blocks):
-            made = self._block_product(x, matrix)
+            made = self._block_product(x, held, matrix)
         else:
-            made = g.matmul(x, g.transpose(g.cast(self._constant(matrix), to=float32)))
+            made = g.matmul(x, g.transpose(g.cast(self._constant(held), to=float32)))
         bias = self._vector(f"{name}.bias")
         return made if bias is None else made + g.constant(bias)
 
-    def _block_product(self, x: Value, matrix: Blocks) -> Value:
+    def _block_product(self, x: Value, name: str, matrix: Blocks) -> Value:
         """A product with weights of few bits; minima are a product with sums of blocks of x."""
         g = self.g
         if matrix.order is not None:
-            x = g.gather(x, self._constant(matrix.order), axis=-1)
-        codes, scales = self._constant(matrix.codes), self._constant(matrix.scales)
+            x = g.gather(x, self._constant(name, "order"), axis=-1)
+        codes, scales = self._constant(name, "codes"), self._constant(name, "scales")
         weights = g.dequantize(codes, scales, axis=1, block=matrix.block)
         made = g.matmul(x, g.transpose(weights))
         if matrix.minima is None:
             return made
         return made + g.matmul(
-            self._block_sums(x, matrix.block), g.transpose(self._constant(matrix.minima))
+            self._block_sums(x, matrix.block), g.transpose(self._constant(name, "minima"))
         )
 
     def _block_sums(self, x: Value, block: int) -> Value:
@@ -327,8 +331,18 @@ class _Decoder:
         array = found.floats() if isinstance(found, Blocks) else found
         return numpy.asarray(array, numpy.float32).reshape(-1)
 
-    def _constant(self, array: numpy.ndarray) -> Value:
-        """A constant; one value for each array, so that tied weights are held once."""
-        if id(array) not in self._constants:
-            self._constants[id(array)] = self.g.constant(array), array
-        return self._constants[id(array)][0]
+    def _constant(
+        self, name: str, part: str = "",
+        change: Callable[[numpy.ndarray], numpy.ndarray] = lambda array: array,
+    ) -> Value:  # fmt: skip
+        """A weight, or a part of it; tied weights are one value."""
+        key, weights = (name, part), self.weights
+        if key not in self._constants:
+
+            def read() -> numpy.ndarray:
+                matrix: Any = weights(name)
+                return change(getattr(matrix, part) if part else matrix)
+
+            first = read()
+            self._constants[key] = self.g.constant(Constant.stored(read, first.dtype, first.shape))
+        return self._constants[key]

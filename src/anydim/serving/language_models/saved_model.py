@@ -23,6 +23,7 @@ from anydim.base.user_values import whole_within
 from anydim.deploy.container import Container
 from anydim.deploy.load import load
 from anydim.deploy.records import parse_record
+from anydim.runtime.frames import trim_system
 from anydim.runtime.program.callable_program import CallableProgram
 from anydim.serving.language_models.chat_template import ChatTemplate
 from anydim.serving.language_models.decoder_caches import PICKS, ROWS, STATES, decoder_caches
@@ -79,6 +80,7 @@ def read_language(
         "context", context, 1, most, f"the model was saved for {most} tokens"
     )  # fmt: skip
     own, model = _at_once(lambda: _tokenizer(container, tokenizer), load_decoder)
+    trim_system()  # parsing a tokenizer takes twice its memory
     template = None if saved.template is None else ChatTemplate(saved.template, saved.special)
     opened = OpenedModel(
         name, replace(saved.spec, context=chosen), None, own, template, saved.stop, saved.begin,

@@ -7,7 +7,8 @@ the decoder does not know would change its results.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy
 from anydim.base.errors import ModelError
 from anydim.base.missing_package import missing_module
 from anydim.base.panics import failures
-from anydim.base.read_files import open_regular
+from anydim.base.read_files import FileState, open_regular
 from anydim.base.text import quote_list
 from anydim.serving.language_models.config_fields import Config, read_object
 from anydim.serving.language_models.decoder_spec import EXPERT_PARTS, DecoderSpec
@@ -48,20 +49,22 @@ _SCALE = "shared_scale"
 
 
 class TensorFile:
-    """Tensors by name, read on demand; `release` frees the pages of what was read."""
+    """Tensors by name, read on demand from `paths`; `release` frees the pages of what was read."""
 
     def __init__(
-        self, path: Path, readers: Mapping[str, Callable[[], Matrix]],
+        self, path: Path, readers: Mapping[str, Callable[[], Matrix]], paths: Sequence[Path],
         release: Callable[[], object] = lambda: None,
     ) -> None:  # fmt: skip
         self.path, self._readers, self.release = path, readers, release
+        self._states = [FileState.of(each) for each in paths]
 
     @property
     def names(self) -> frozenset[str]:
         return frozenset(self._readers)
 
     def read(self, name: str) -> Matrix:
-        """A tensor. Raises ModelError if it cannot be read, or holds no floats."""
+        """A tensor. Raises ModelError if it cannot be read, was written, or holds no floats."""
+        self._check_states()
         try:
             found = self._readers[name]()
         except ModelError:
@@ -72,13 +75,23 @@ class TensorFile:
             raise ModelError(f"tensor '{name}' of '{self.path}' is {found.dtype}, expected floats")
         return found
 
+    def _check_states(self) -> None:
+        """A file that was removed or replaced is still mapped; what was cut off is not."""
+        for state in self._states:
+            with suppress(OSError):
+                now = FileState.of(state.path)
+                if state.inode == now.inode and not state.is_same_file(now):
+                    raise ModelError(f"'{state.path}' was written while it was read",
+                                     "open the model again")  # fmt: skip
+
 
 def open_safetensors(folder: Path, packing: Packing | None = None) -> TensorFile:
     """The tensors of all *.safetensors files of a folder, unpacked where they are packed. Raises
     ModelError if there are none."""
     library = _library("safetensors")
     readers: dict[str, Callable[[], Matrix]] = {}
-    for path in weight_paths(folder):
+    paths = weight_paths(folder)
+    for path in paths:
         try:
             open_regular(str(path)).close()
             file = library.safe_open(path, framework="numpy")
@@ -90,7 +103,8 @@ def open_safetensors(folder: Path, packing: Packing | None = None) -> TensorFile
                 raise ModelError(f"'{path}' and another file have a tensor '{name}'",
                                  f"leave the files of one model in '{folder}'")  # fmt: skip
             readers[name] = lambda file=file, name=name: file.get_tensor(name)  # type: ignore[misc]
-    return TensorFile(folder, readers if packing is None else unpacking_readers(readers, packing))
+    own = readers if packing is None else unpacking_readers(readers, packing)
+    return TensorFile(folder, own, paths)
 
 
 def weight_paths(folder: Path) -> list[Path]:
@@ -120,7 +134,7 @@ def open_gguf(path: Path) -> tuple[Mapping[str, Any], TensorFile]:
         name: lambda tensor=tensor, name=name: _gguf_tensor(tensor, name)  # type: ignore[misc]
         for name, tensor in found.tensors.items()
     }
-    return found.fields, TensorFile(path, readers, found.release)
+    return found.fields, TensorFile(path, readers, [path], found.release)
 
 
 _PLAIN = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
@@ -162,20 +176,22 @@ class DecoderWeights:
 
     def __init__(self, file: TensorFile, names: FileNames, spec: DecoderSpec, bits: int) -> None:
         self._file, self._names, self._spec, self._bits = file, names, spec, bits
-        self._whole: dict[str, Matrix] = {}  # fused matrices until all their parts are read
-        self._read: dict[str, Matrix | None] = {}
+        self._whole: tuple[str, Matrix | None] = "", None  # read last; of some, parts are weights
+        self._read: tuple[str, Matrix | None] = "", None
         self._check_names()
 
     def __call__(self, weight: str) -> Matrix | None:
-        """A weight; None if the decoder has none of this name."""
-        if weight not in self._read:
-            self._read[weight] = self._load(weight)
-        return self._read[weight]
+        """A weight; None if the decoder has none of this name. It is read again unless it was the
+        last one; threads may call at the same time."""
+        name, found = self._read
+        if name != weight:
+            found = self._load(weight)
+            self._read = weight, found
+        return found
 
     def release(self) -> None:
         """Forget what was read."""
-        self._read.clear()
-        self._whole.clear()
+        self._whole = self._read = "", None
         self._file.release()
 
     def _load(self, weight: str) -> Matrix | None:
@@ -205,9 +221,12 @@ class DecoderWeights:
         return not isinstance(matrix, Blocks) and matrix.shape[-1] % _SMALL == 0
 
     def _whole_matrix(self, held: str) -> Matrix:
-        if held not in self._whole:
-            self._whole[held] = self._file.read(held) if "{}" not in held else self._experts(held)
-        return self._whole[held]
+        name, found = self._whole
+        if found is None or name != held:
+            self.release()
+            found = self._file.read(held) if "{}" not in held else self._experts(held)
+            self._whole = held, found
+        return found
 
     def _experts(self, held: str) -> Matrix:
         """The matrices of all experts [experts, n, k]."""

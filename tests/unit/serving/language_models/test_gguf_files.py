@@ -12,9 +12,11 @@ import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, quants
 
 from anydim.base.errors import ModelError
+from anydim.serving.language_models.decoder_graph import build_decoder
 from anydim.serving.language_models.gguf_file import FORMATS as NUMBERED
 from anydim.serving.language_models.gguf_file import read_gguf
 from anydim.serving.language_models.matrices import FORMATS, quantize, unpack_blocks
+from anydim.serving.language_models.opening import open_files
 from tests.unit.serving.language_models.tiny_models import write_gguf
 
 
@@ -96,3 +98,26 @@ def test_counts_beyond_the_file_are_refused(tmp_path: Path, count: int) -> None:
     path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, count) + bytes(64))
     with pytest.raises(ModelError, match="do not fit"):
         read_gguf(path)
+
+
+def test_weights_are_read_when_they_are_needed(tmp_path: Path) -> None:
+    """A graph holds none of them; a file that is replaced is still read, one that is cut is not."""
+    path = write_gguf(tmp_path / "tiny.gguf")
+    opened = open_files(path, None, None, None, "float32")
+    assert opened.weights is not None
+    graph = build_decoder(opened.spec, opened.weights, "decoder")
+    large = [each for each in graph.constants.values() if each.nbytes > 4096]
+    before = [each.elements.tobytes() for each in large]
+    assert len(large) >= 2 * len(opened.spec.layers) + 1
+    assert all(each._held is None for each in large)
+    whole = path.read_bytes()
+    path.unlink()
+    path.write_bytes(bytes(len(whole)))
+    assert [each.elements.tobytes() for each in large] == before
+    path.write_bytes(whole)
+    other = open_files(path, None, None, None, "float32").weights
+    assert other is not None
+    with open(path, "r+b") as file:
+        file.truncate(len(whole) // 2)
+    with pytest.raises(ModelError, match="was written while it was read"):
+        other("embedding.weight")
