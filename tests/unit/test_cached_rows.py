@@ -149,7 +149,9 @@ def test_forgetting_and_holding(network: bytes) -> None:
 def test_memory_is_bounded_by_formulas(network: bytes) -> None:
     model = rows_of(network, room=16)
     lengths = [0, 1, 16, 17, 100, 257]
-    assert model.cache_bytes(lengths) == BYTES * (16 + 16 + 16 + 32 + 128 + 512)
+    assert 0 == model.cache_bytes([0]) < model.cache_bytes([1])
+    assert model.cache_bytes(lengths) == sum(model.cache_bytes([length]) for length in lengths)
+    assert model.cache_bytes([1 << 16]) == BYTES << 16
     rows = [model.join() for _ in lengths]
     most = 0
     for number in range(12):
@@ -158,22 +160,28 @@ def test_memory_is_bounded_by_formulas(network: bytes) -> None:
         most = max(most, model.plan(before, new).bytes)
         model.step({row: words(count) for row, count in zip(rows, new)})
         assert model.model.executable.highest_arena_bytes <= most
-    held = model.cache_bytes(model.length(row) for row in rows if model.length(row))
-    total = sum(array.nbytes for array in model._slabs.arrays.values())
-    assert held <= total <= 2 * held
+    held = model.cache_bytes(map(model.length, rows))
+    assert held == model.held_bytes() == model.held_bytes([*rows, 99])
+    model.forget(rows[-1], 20, spare=30)
+    assert model.held_bytes(rows[-1:]) == model.cache_bytes([50])
+    model.forget(rows[-1], 20)
+    assert model.held_bytes(rows[-1:]) == model.cache_bytes([20])
+    for row in rows:
+        model.leave(row)
+    assert model.held_bytes() == 0
 
 
 def test_a_limit_of_caches(network: bytes) -> None:
-    limit = 3 * 64 * BYTES
+    limit = 3 * rows_of(network).cache_bytes([64])
     model = rows_of(network, cache_limit=limit)
     rows = [model.join() for _ in range(4)]
-    model.step({row: words(5) for row in rows[:3]})
+    model.step({row: words(64) for row in rows[:3]})
     with pytest.raises(ad.MemoryLimitError, match="caches of 4 rows would take"):
         model.step({rows[3]: words(1), rows[0]: words(1)})
-    assert [model.length(row) for row in rows] == [5, 5, 5, 0]
+    assert [model.length(row) for row in rows] == [64, 64, 64, 0]
+    assert model.held_bytes() == limit
     model.leave(rows[1])
     model.step({rows[3]: words(1)})
-    assert sum(array.nbytes for array in model._slabs.arrays.values()) == limit
     with pytest.raises(ad.MemoryLimitError):
         model.step({rows[3]: words(64)})
     with pytest.raises(ad.OptionError, match="cache_limit is 'much'"):
@@ -183,17 +191,18 @@ def test_a_limit_of_caches(network: bytes) -> None:
 
 
 def test_a_limit_of_caches_can_change(network: bytes) -> None:
-    model = rows_of(network, cache_limit=16 * 64 * BYTES)
+    each = rows_of(network).cache_bytes([5])
+    model = rows_of(network, cache_limit=16 * each)
     rows = [model.join() for _ in range(4)]
     model.step({row: words(5, row) for row in rows})
     held = {row: model.held(row) for row in rows[:2]}
     held = {row: {name: array.copy() for name, array in each.items()} for row, each in held.items()}
     with pytest.raises(ad.MemoryLimitError, match="caches of 4 rows would take"):
-        model.limit_caches(3 * 64 * BYTES)
+        model.limit_caches(3 * each)
     for row in rows[2:]:
         model.leave(row)
-    model.limit_caches(2 * 64 * BYTES)
-    assert sum(array.nbytes for array in model._slabs.arrays.values()) == 2 * 64 * BYTES
+    model.limit_caches(2 * each)
+    assert model.held_bytes() == 2 * each
     for row, caches in held.items():
         assert all(np.array_equal(model.held(row)[name], array) for name, array in caches.items())
     model.limit_caches(1 << 40)  # not above what `cache_limit` allows

@@ -148,12 +148,14 @@ class CachedRows:
         """The number of cached elements of a row."""
         return self._slab(row).length
 
-    def forget(self, row: int, length: int = 0) -> None:
-        """Truncate the cache of a row to its first `length` elements; writes no memory."""
+    def forget(self, row: int, length: int = 0, spare: int = 0) -> None:
+        """Truncate the cache of a row to its first `length` elements; the memory of the others is
+        given back, but for `spare` elements more."""
         whole_within("length", length, 0, LARGEST, "give how many elements to keep")
+        whole_within("spare", spare, 0, LARGEST, "give for how many elements memory stays")
         with self._lock:
             self._check_length(row, length)
-            self._slab(row).length = length
+            self._slabs.shorten(row, length, length + spare)
 
     def _check_length(self, row: int, length: int) -> None:
         """Raise OptionError for more elements than a row holds."""
@@ -214,13 +216,20 @@ class CachedRows:
     # ---- memory ----------------------------------------------------------------------------------
 
     def cache_bytes(self, lengths: Iterable[int]) -> int:
-        """Bytes of slabs for rows of these lengths: each has room for a power of two of elements.
+        """Bytes of the caches of rows of these lengths: the pages that have one of their elements.
 
-        A row keeps the slab of the longest length it had until it leaves. The arrays that hold all
-        slabs are at most twice as large as the slabs ever were together, and within `cache_limit`.
+        A row keeps the memory of the longest length it had until it leaves or is truncated. Where
+        the system takes no pages back, it serves other rows.
         """
-        slabs, given = self._slabs, _sizes("lengths", lengths)
-        return slabs.bytes_per_element * sum(slabs.capacity(length) for length in given)
+        return sum(map(self._slabs.bytes, _sizes("lengths", lengths)))
+
+    def held_bytes(self, rows: Iterable[int] | None = None) -> int:
+        """Bytes that the caches of rows take now; None: of all rows. Others have none."""
+        slabs = self._slabs
+        if rows is None:
+            return slabs.used
+        known = (slabs.rows.get(row) for row in items_of("rows", rows, "give rows"))
+        return sum(slabs.bytes(slab.most) for slab in known if slab is not None)
 
     def step_bytes(
         self, lengths: Sequence[int], new: Sequence[int],
@@ -266,16 +275,15 @@ class CachedRows:
         """Most bytes of caches within `cache_limit`, and within `memory` beside steps of `step`
         bytes.
 
-        A cache that grows exists twice while it is copied.
+        A cache that moves exists twice while it is copied.
         """
         memory, step = bytes_of(memory), bytes_of(step, "step")
         limits = [memory - step, self._slabs.most_within(memory)]
         return max(0, min(limits if self._limit is None else [*limits, self._limit]))
 
     def limit_caches(self, most: int) -> None:
-        """Set the most bytes of the caches of all rows, at most `cache_limit`; memory above it is
-        given back. Raises MemoryLimitError if the rows have more.
-        """
+        """Set the most bytes of the caches of all rows, at most `cache_limit`. Raises
+        MemoryLimitError if the rows have more."""
         most = bytes_of(most, "most")
         with self._lock:
             self._slabs.set_limit(most if self._limit is None else min(most, self._limit))
@@ -369,8 +377,7 @@ class CachedRows:
             results = self.model.executable(feeds, into)
         else:
             results = self.model.executable(feeds)
-            for each in self.caches:
-                arrays[each.input] = results[each.result]
+            self._slabs.replace({each.input: results[each.result] for each in self.caches})
         own = {name: results[name] for name in self._results}
         found: dict[str, Any] = packing.unpack(own, whole, others)
         return found

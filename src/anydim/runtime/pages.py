@@ -1,12 +1,14 @@
-"""Huge pages for memory that is long-lived and read sequentially: the packed weights of a model.
+"""Memory that is mapped: huge pages for packed weights, and pages that are given back for caches.
 
-With 4 KB pages, tens of megabytes exceed the TLB between two reads; with 2 MB pages they fit.
+Weights are long-lived and read sequentially: with 4 KB pages, tens of megabytes exceed the TLB
+between two reads; with 2 MB pages they fit.
 """
 
 from __future__ import annotations
 
 import contextlib
 import mmap
+import sys
 
 import numpy
 
@@ -15,6 +17,10 @@ _LARGE = 2 << 20
 _FIRST, _MOST = 4 << 20, 64 << 20  # bytes of the first mapping, and the maximum of later ones
 _PRIVATE = getattr(mmap, "MAP_PRIVATE", None)  # shared memory would reach forked children
 _ADVICE = getattr(mmap, "MADV_HUGEPAGE", None)
+_SMALL_PAGES = getattr(mmap, "MADV_NOHUGEPAGE", None)
+_GIVE_BACK = getattr(mmap, "MADV_DONTNEED" if sys.platform == "linux" else "MADV_FREE", None)
+PAGE = 1 if _GIVE_BACK is None else mmap.PAGESIZE
+"""Bytes that exist, and are given back, at once; 1 where the system takes nothing back."""
 
 
 class Pages:
@@ -38,6 +44,34 @@ class Pages:
         return taken
 
 
+class Space:
+    """Addresses whose memory exists page by page: from the first write to a page until it is given
+    back. Raises MemoryError.
+
+    Attributes:
+        bytes: All of them, zeros at first, uint8 [size].
+    """
+
+    def __init__(self, size: int) -> None:
+        self._memory = _map(max(size, 1))
+        self.bytes = numpy.frombuffer(self._memory, numpy.uint8, size)
+        if _SMALL_PAGES is not None:  # a huge page would exist as a whole
+            with contextlib.suppress(OSError, ValueError):
+                self._memory.madvise(_SMALL_PAGES)
+
+    def give_back(self, first: int, last: int) -> None:
+        """Give the pages between two bytes back to the system, contents and all; a page that begins
+        before `first` or ends behind `last` stays."""
+        first, last = round_up(first), last // PAGE * PAGE
+        if _GIVE_BACK is not None and first < last:
+            self._memory.madvise(_GIVE_BACK, first, last - first)
+
+
+def round_up(size: int) -> int:
+    """The bytes of whole pages."""
+    return -(-size // PAGE) * PAGE
+
+
 def block(size: int) -> numpy.ndarray:
     """Map `size` zeroed, 64-byte aligned bytes of their own. Raises MemoryError."""
     return _map_pages(size)[:size]
@@ -47,16 +81,20 @@ def _map_pages(size: int) -> numpy.ndarray:
     """Map memory that is aligned to a huge page and, if it fills one, uses huge pages where
     available."""
     whole = -(-size // _LARGE) * _LARGE
-    try:
-        if _PRIVATE is None:
-            memory = mmap.mmap(-1, whole + _LARGE)
-        else:
-            memory = mmap.mmap(-1, whole + _LARGE, flags=_PRIVATE | mmap.MAP_ANONYMOUS)
-    except (OSError, OverflowError, ValueError) as error:
-        raise MemoryError(f"no {size} bytes of memory: {error}") from None
+    memory = _map(whole + _LARGE)
     view = numpy.frombuffer(memory, numpy.uint8)
     start = -view.ctypes.data % _LARGE
     if _ADVICE is not None and size >= _LARGE:
         with contextlib.suppress(OSError, ValueError):  # a system without huge pages
             memory.madvise(_ADVICE, start, whole)
     return view[start : start + whole]
+
+
+def _map(size: int) -> mmap.mmap:
+    """Map zeroed memory. Raises MemoryError."""
+    try:
+        if _PRIVATE is None:
+            return mmap.mmap(-1, size)
+        return mmap.mmap(-1, size, flags=_PRIVATE | mmap.MAP_ANONYMOUS)
+    except (OSError, OverflowError, ValueError) as error:
+        raise MemoryError(f"no {size} bytes of memory: {error}") from None

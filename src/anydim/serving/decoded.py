@@ -75,6 +75,9 @@ class Rows(prefixes.Rows, Protocol):
     def length(self, row: int) -> int:
         """The cached elements of a row."""
 
+    def cache_bytes(self, lengths: Sequence[int]) -> int:
+        """Bytes of the caches of rows of these lengths."""
+
     def step_bytes(
         self, lengths: Sequence[int], new: Sequence[int],
         optional: Mapping[str, Sequence[int]] | None = None,
@@ -95,7 +98,7 @@ class Decoded:
     """A sequence that is decoded: its prompt, its row, and where its tokens go."""
 
     __slots__ = (
-        "choose", "deadline", "drafts", "floor", "given", "has_begun", "is_gone", "longest", "made",
+        "choose", "deadline", "drafts", "given", "has_begun", "is_gone", "longest", "made",
         "number", "planned", "pool", "priority", "prompt", "row", "send", "sent", "start", "stop",
     )  # fmt: skip
 
@@ -110,7 +113,6 @@ class Decoded:
         self.start, self.longest = len(prompt), len(prompt) + most
         self.planned = self.longest  # tokens that caches and steps have room for
         self.row = -1
-        self.floor = 0  # tokens that its row has room for in any case
         self.given = 0  # tokens of the prompt that steps had
         self.made: list[int] = []  # tokens that were chosen
         self.sent = perf_counter()  # its last token; before it, when it came
@@ -160,6 +162,6 @@ class Decoded:
     def pause(self) -> None:
         """Read all tokens again, in the row that it has next."""
         self.prompt = self.tokens()
-        self.row, self.given, self.floor = -1, 0, 0
+        self.row, self.given = -1, 0
         if self.pool is not None:
             self.pool.clear()

@@ -238,7 +238,7 @@ class Decoding:
                 "waiting": len(self._waiting),
                 "first_token": self._first.document(), "between_tokens": self._between.document(),
                 "bytes": {
-                    "caches": self._cache_bytes(self._active),
+                    "caches": self._model.held_bytes([each.row for each in self._active]),
                     "kept": self._prefixes.bytes(), "limit": self._memory,
                     "step": self._step_bytes(self._active) if self._active else 0,
                 },
@@ -279,7 +279,6 @@ class Decoding:
             else:
                 first.plan()
                 kept = None if first.pool is not None else self._prefixes.take(first.prompt)
-                first.floor = 0 if kept is None else kept.most
                 if not self._fit([*self._active, first]):
                     if kept is not None:
                         self._prefixes.keep(kept)
@@ -324,7 +323,7 @@ class Decoding:
     def _prefix(self, sequence: Decoded) -> Prefix:
         """What the row of a sequence has."""
         length = self._model.length(sequence.row)
-        return Prefix(sequence.row, sequence.tokens()[:length], max(length, sequence.floor))
+        return Prefix(sequence.row, sequence.tokens()[:length])
 
     def _fit(self, sequences: Sequence[Decoded]) -> bool:
         """Whether the caches of sequences fit; caches that are kept make room for them."""
@@ -350,7 +349,7 @@ class Decoding:
                 self._model.limit_caches(self._room(self._active))
 
     def _cache_bytes(self, sequences: Sequence[Decoded]) -> int:
-        return self._model.cache_bytes([max(each.planned, each.floor) for each in sequences])
+        return self._model.cache_bytes([each.planned for each in sequences])
 
     def _step_bytes(self, sequences: Sequence[Decoded]) -> int:
         """Most bytes of a step of sequences: all are at their planned ends, one has a chunk."""
@@ -485,7 +484,8 @@ class Decoding:
             right = max(len(chosen) - 1, 0)
             sequence.drafts.judge(len(draft), right)
             length = self._model.length(sequence.row)
-            self._model.forget(sequence.row, length - len(draft) + right)
+            wrong = len(draft) - right
+            self._model.forget(sequence.row, length - wrong, spare=wrong)
             self._counts["drafted_tokens"] += len(draft)
             self._counts["accepted_tokens"] += right
         if sequence.drafts is not None:

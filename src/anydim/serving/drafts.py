@@ -116,7 +116,7 @@ class DraftRows(Protocol):
     def length(self, row: int) -> int:
         """The cached elements of a row."""
 
-    def forget(self, row: int, length: int = 0) -> None:
+    def forget(self, row: int, length: int = 0, spare: int = 0) -> None:
         """Truncate the cache of a row."""
 
     def step(self, rows: Mapping[int, Any]) -> dict[str, Any]:
@@ -164,7 +164,8 @@ class ModelDrafts(Drafts):
             self._row = model.join()
         later = zip(self._drafted, tokens[self._read :])
         right = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], later))
-        model.forget(self._row, min(self._read + right, len(tokens) - 1))
+        kept = min(self._read + right, len(tokens) - 1)
+        model.forget(self._row, kept, spare=len(tokens) - kept + count)
         rest = tokens[model.length(self._row) :]
         for begin in range(0, len(rest), _CHUNK):
             made = [self._likeliest(rest[begin : begin + _CHUNK])]

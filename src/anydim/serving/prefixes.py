@@ -23,21 +23,21 @@ class Rows(Protocol):
     def copy(self, row: int, length: int) -> int:
         """A new row with the first elements of another one."""
 
-    def forget(self, row: int, length: int = 0) -> None:
+    def forget(self, row: int, length: int = 0, spare: int = 0) -> None:
         """Truncate the cache of a row."""
 
     def leave(self, row: int) -> None:
         """End a row."""
 
-    def cache_bytes(self, lengths: Iterable[int]) -> int:
-        """Bytes of the caches of rows."""
+    def held_bytes(self, rows: Iterable[int]) -> int:
+        """Bytes that caches of rows take now."""
 
 
 class Prefix:
-    """A row whose cache has `tokens`; its slab has room for `most` of them."""
+    """A row whose cache has `tokens`."""
 
-    def __init__(self, row: int, tokens: numpy.ndarray, most: int) -> None:
-        self.row, self.tokens, self.most = row, tokens, most
+    def __init__(self, row: int, tokens: numpy.ndarray) -> None:
+        self.row, self.tokens = row, tokens
 
     def common(self, prompt: numpy.ndarray) -> int:
         """First tokens that a prompt has as well, without its last one, whose logits are needed."""
@@ -55,7 +55,7 @@ class Prefixes:
 
     def bytes(self) -> int:
         """Bytes of their caches."""
-        return self._model.cache_bytes([each.most for each in self._kept])
+        return self._model.held_bytes([each.row for each in self._kept])
 
     def keep(self, prefix: Prefix) -> None:
         """Keep a row, or let it leave if it is short."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import threading
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 import anydim as ad
 from anydim.serving import AsyncDecoder, Decoder
 from bench.networks.sequences import decoder
+from tests.unit.runtime.test_slabs import mapped_bytes
 
 WORDS = 60
 
@@ -104,7 +107,7 @@ def test_what_does_not_fit_is_refused_and_memory_stays_below_the_limit(model: An
 
     def watched(rows: Any) -> Any:
         found = own(rows)
-        caches = sum(array.nbytes for array in model._slabs.arrays.values())
+        caches = model.held_bytes()
         results = found["logits"].values.nbytes
         taken.append(caches + model.model.executable.highest_arena_bytes + results)
         return found
@@ -140,7 +143,7 @@ def test_sequences_that_pause_have_their_own_tokens(model: Any) -> None:
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            most.append(sum(array.nbytes for array in model._slabs.arrays.values()))
+            most.append(model.held_bytes())
             threads[0].join(0.01)
         metrics = made.metrics()
     assert found == expected
@@ -214,6 +217,30 @@ def alone_bits(model: Any, made: Any, tokens: np.ndarray, most: int) -> list[int
     return alone(model, tokens, most, 128)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="reads what Linux says of mappings")
+def test_resident_memory_of_caches_is_that_of_the_metrics(network: bytes) -> None:
+    """While sequences join, grow, pause and leave, and when only kept caches are there."""
+    model = ad.cached(network, ragged={"s": "b"}, threads=1)
+    gc.collect()
+    before, seen = mapped_bytes(), list[tuple[int, int, int]]()
+    limit = 2 * model.cache_bytes([600]) + model.step_bytes([599] * 3, [16, 1, 1])
+
+    def choose(logits: np.ndarray) -> int:
+        lengths = [model.length(row) for row in model.rows]
+        seen.append((mapped_bytes() - before, model.held_bytes(), model.cache_bytes(lengths)))
+        return int(logits.argmax())
+
+    with Decoder(model, memory=limit, chunk=16) as made:
+        running = [made.generate(prompt(n), 60, choose=choose) for n in (3, 140, 20, 330, 141)]
+        assert [len(list(tokens)) for tokens in running] == [60] * 5
+        found = made.metrics()["bytes"]
+        assert found["caches"] == 0 < found["kept"] == model.held_bytes() < limit
+    assert model.held_bytes() == 0 and mapped_bytes() == before
+    assert max(held for _, held, _ in seen) > limit // 3
+    for resident, held, formula in seen:
+        assert 0.97 * held <= resident <= held == formula
+
+
 def test_sequences_that_wait_may_leave(model: Any) -> None:
     with Decoder(model, rows=1) as made:
         running = made.generate(prompt(5), 500)
@@ -247,7 +274,7 @@ def test_caches_of_sequences_are_within_cache_limit(network: bytes) -> None:
     assert model.cache_room(1 << 40, 0) == limit
     with Decoder(model) as made:
         with pytest.raises(ad.MemoryLimitError, match=f"caches may take {limit} bytes"):
-            made.generate(prompt(20), 13)
+            made.generate(prompt(20), 200)
         running = [made.generate(prompt(20), 12) for _ in range(3)]  # the others wait
         first, *others = [list(tokens) for tokens in running]
     assert others == [first] * 2

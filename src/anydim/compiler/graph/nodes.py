@@ -95,7 +95,7 @@ class Constant:
         return made
 
     @staticmethod
-    def stored(
+    def of_reader(
         read: Callable[[], numpy.ndarray], dtype: numpy.dtype[Any], shape: Sequence[int]
     ) -> Constant:
         """An array that is read at each access; threads may call `read` at the same time."""

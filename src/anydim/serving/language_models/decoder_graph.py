@@ -344,5 +344,7 @@ class _Decoder:
                 return change(getattr(matrix, part) if part else matrix)
 
             first = read()
-            self._constants[key] = self.g.constant(Constant.stored(read, first.dtype, first.shape))
+            self._constants[key] = self.g.constant(
+                Constant.of_reader(read, first.dtype, first.shape)
+            )
         return self._constants[key]

@@ -29,6 +29,7 @@ from anydim.base.user_values import (
     texts_of,
     whole_within,
 )
+from anydim.runtime.pages import PAGE
 from anydim.runtime.threads import AUTO
 from anydim.serving.constraints import AnswerForm
 from anydim.serving.decoded import unit
@@ -369,7 +370,7 @@ class LanguageModel:
             f"{self.name}: {spec.name}, {count_of(len(spec.layers), 'layer')} of {spec.width}, "
             f"{spec.vocabulary:,} tokens, context {spec.context:,}",
             f"  weights   {exact_bytes_text(own['weights'])}",
-            f"  caches    {each:,} bytes a token, for a power of two of tokens",
+            f"  caches    {each:,} bytes a token, in pages of {PAGE:,}",
             f"  step      {exact_bytes_text(own['step'])} for a sequence of one token",
             f"  tokens    of each sequence within the memory: {fits}",
         ))  # fmt: skip

@@ -35,8 +35,9 @@ class DraftModel:
         """Bytes of the drafts' caches and steps within the memory of a model with these rows: both
         have room for the same tokens. Limits the caches to them; raises MemoryLimitError if no
         prompt fits."""
-        own = self.rows
-        share = memory * own.cache_bytes([1]) // (own.cache_bytes([1]) + rows.cache_bytes([1]))
+        own, context = self.rows, [self.opened.spec.context]
+        each = own.cache_bytes(context)
+        share = memory * each // (each + rows.cache_bytes(context))
         step = own.step_bytes([max(0, self.opened.spec.context - CHUNK)], [CHUNK])
         room = own.cache_room(share, step)
         if room < own.cache_bytes([1]):

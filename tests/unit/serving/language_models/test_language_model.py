@@ -108,7 +108,7 @@ def test_narrow_caches_take_less_memory(
     with ad.language_model(folder, cache=cache, threads=1) as other:
         assert other.model.in_place
         share = (WIDTH // HEADS + 4) / (WIDTH // HEADS * 4) if cache == "int8" else 1 / 2
-        assert other.memory([64])["caches"] == share * lm.memory([64])["caches"]
+        assert other.model.cache_bytes([1 << 14]) == share * lm.model.cache_bytes([1 << 14])
         found = logits_of(other, tokens)
         limit = {"float16": 0.02, "bfloat16": 0.1, "int8": 0.1}[cache] * float(numpy.std(expected))
         assert 0 < numpy.sqrt(((found - expected) ** 2).mean()) <= limit
