@@ -43,8 +43,8 @@ SESSIONS = "ort"  # of saved models
 COMMANDS = (
     "__init__", "app", "arrays", "bench", "bench_rows", "bench_tokens", "caching",
     "chatting", "commands", "devices", "feeding",
-    "inspecting", "lengths", "memory", "opening", "options", "profiling", "saving", "serving",
-    "tracing",
+    "inspecting", "language", "lengths", "memory", "opening", "options", "profiling", "saving",
+    "serving", "tracing",
 )  # fmt: skip
 REPORTS = (
     "__init__", "compared", "console", "measure", "pages", "peers", "plot", "plot_page", "text",

@@ -52,6 +52,8 @@ def test_what_is_no_model(tmp_path):
 
 @pytest.mark.parametrize("first,hint", [
     (b"version https://git-lfs.github.com/spec/v1\noid sha256:12", "git lfs pull"),
+    (b"GGUF\3\0\0\0", "ad.language_model"),
+    (b'\x48\0\0\0\0\0\0\0{"__metadata__":{"format":"pt"}}', "ad.language_model"),
     (b"<!DOCTYPE html>\n<title>404</title>", "a web page"),
     (b"PK\3\4" + bytes(26) + b"archive/data.pkl", "torch.onnx.export"),
     (b"PK\3\4" + bytes(26) + b"manifest.json", "ad.load"),

@@ -92,6 +92,10 @@ def bench(
     """
     console = Console(request.quiet)
     if tokens is not None:
+        for option, given in (("--at", at), ("--lengths", lengths), ("--against", against),
+                              ("--onnx", onnx), ("--integers", integers)):  # fmt: skip
+            if given:
+                raise OptionError(f"{option} cannot be combined with --tokens", "leave one out")
         try:
             module: Any = import_module("anydim.cli.bench_tokens")
         except ModuleNotFoundError as error:

@@ -11,7 +11,7 @@ import numpy
 
 from anydim.base.errors import OptionError
 from anydim.base.text import count_of, table
-from anydim.cli.chatting import open_language_model
+from anydim.cli.language import open_requested
 from anydim.cli.options import Request
 from anydim.cli.report.console import Console
 
@@ -25,7 +25,7 @@ def bench_tokens(console: Console, request: Request, tokens: int, rounds: int, s
 
     Raises OptionError for prompts above the context of the model.
     """
-    lm = open_language_model(console, request.model, request.threads, "1GiB", None, None)
+    lm = open_requested(console, request)
     if tokens + STEPS > lm.spec.context:
         raise OptionError(f"--tokens {tokens}: sequences of {lm.name} have at most "
                           f"{lm.spec.context}, {STEPS} of them new")  # fmt: skip

@@ -6,15 +6,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from importlib import import_module
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import click
 
 from anydim.base.errors import InputError, UserError
-from anydim.base.missing_package import missing_module
 from anydim.base.text import count_of
+from anydim.cli.language import language_model_options, open_language_model
 from anydim.cli.report.console import Console
 from anydim.runtime.threads import AUTO
 from anydim.serving.drafts import MOST_DRAFT, draft_length
@@ -26,46 +25,6 @@ _HELP = """\
 /quit    leave; so does Ctrl-D
 Ctrl-C   stop the answer
 A line that ends with \\ continues in the next one. // at the start of a message is one /."""
-
-
-def language_model_options(command: Any) -> Any:
-    """Options of how a language model is opened."""
-    for option in reversed((
-        click.option("--threads", type=click.IntRange(1), metavar="N",
-                     help="Threads of a step. Default: the cores."),
-        click.option("--memory", default="1GiB", show_default=True, metavar="BYTES",
-                     help="Most bytes of caches and of a step, beside the weights."),
-        click.option("--context", type=click.IntRange(1), metavar="TOKENS",
-                     help="Most tokens of the conversation. Default: what the model declares, at "
-                     "most 8192."),
-        click.option("--quantize", type=click.Choice(["q8", "q4"]),
-                     help="Float weights become codes of 8 or 4 bits."),
-        click.option("--precision", metavar="TEXT",
-                     help="How products may round: bfloat16 or int8. Default: "
-                     "float32."),
-    )):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def open_language_model(
-    console: Console, path: str, threads: int | str, memory: str, context: int | None,
-    quantize: str | None, precision: str | None = None,
-) -> Any:  # fmt: skip
-    """The language model of a path; raises UserError kinds."""
-    with console.task(f"opening {Path(path).name}"):
-        return language_module("language_model").language_model(
-            path, context=context, quantize=quantize, memory=memory, threads=threads,
-            precision=precision,
-        )  # fmt: skip
-
-
-def language_module(name: str) -> Any:
-    """A module of language models; MissingError for a package that it needs."""
-    try:
-        return import_module(f"anydim.serving.language_models.{name}")
-    except ModuleNotFoundError as error:
-        raise missing_module("a language model", error) from error
 
 
 @click.command

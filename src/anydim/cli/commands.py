@@ -12,6 +12,7 @@ from anydim.base.errors import OptionError
 from anydim.base.text import count_of, table
 from anydim.cli import arrays
 from anydim.cli.feeding import OR_FILES
+from anydim.cli.language import open_requested
 from anydim.cli.lengths import (
     RowSizes,
     lengths_option,
@@ -35,6 +36,7 @@ from anydim.cli.report.console import Console
 from anydim.cli.report.text import amount, duration, sizes_text
 from anydim.runtime.program.memory_map import arena
 from anydim.runtime.program.plan import LaunchPlan, Plan
+from anydim.serving.language_models.paths import is_language_model
 
 
 @model_command
@@ -179,8 +181,13 @@ def explain(
       anydim explain kernels.tc:norm --type T=float64
       anydim explain encoder.anydim --level x86-64-v3
       anydim explain encoder.onnx --lengths natural
+      anydim explain SmolLM2-135M-Instruct.Q4_1.gguf
     """
     console = Console(request.quiet)
+    if is_language_model(request.model):
+        with open_requested(console, request) as lm:
+            console.prose(f"{lm.explain()}\n\n{lm.model.model.explain(pattern, details=details)}")
+        return
     if lengths is None:
         made = open_model(console, request, arrays.read(inputs))
         console.prose(made.explain(pattern, details=details, **(at or {})))

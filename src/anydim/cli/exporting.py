@@ -9,7 +9,7 @@ import click
 
 from anydim.base.errors import OptionError
 from anydim.cli import arrays
-from anydim.cli.chatting import language_module
+from anydim.cli.language import language_module, refuse_options
 from anydim.cli.opening import compile_model
 from anydim.cli.options import Request, language_options, like_option, model_command
 from anydim.cli.report.console import Console
@@ -85,6 +85,7 @@ def _export_language(
     quantize: str | None,
 ) -> None:  # fmt: skip
     """Export a language model; the code of this machine is not needed."""
+    refuse_options(request, "--precision", "--code")
     with console.task(f"exporting to {options[0]}"):
         opened = language_module("sources").open_model(request.model, context, quantize)
         made = language_module("exporting").export(

@@ -10,12 +10,14 @@ from anydim.base.amounts import bytes_of, bytes_text, exact_bytes_text
 from anydim.base.errors import DimError, MemoryLimitError
 from anydim.base.text import hanging, table
 from anydim.cli import arrays
+from anydim.cli.language import memory_report, open_requested
 from anydim.cli.opening import open_model
 from anydim.cli.options import Request, at_option, level_option, like_option, model_command
 from anydim.cli.report.console import Console
 from anydim.cli.report.text import sizes_text
 from anydim.runtime.program.callable_program import CallableProgram
 from anydim.runtime.program.memory_map import arena
+from anydim.serving.language_models.paths import is_language_model
 from anydim.sizes import samples
 
 _SAMPLES = 5
@@ -39,14 +41,21 @@ def memory(
     The formula is exact. It does not include inputs and results. The lower bound is the largest
     number of bytes that are live at one time. If data determines sizes, peaks are upper bounds.
 
+    The memory of a language model is that of its weights, of the caches of its sequences, and of a
+    step; --at gives how many sequences of how many tokens: rows=4,tokens=512.
+
     \b
     Examples:
       anydim memory encoder.onnx --dim batch=0..64 --dim seq=1..512
       anydim memory encoder.onnx --at batch=8,seq=77 --at batch=64,seq=512
       anydim memory encoder.anydim --within '512 MiB' --at batch=1,seq=128
+      anydim memory SmolLM2-135M-Instruct.Q4_1.gguf --at rows=16,tokens=1000
     """
     limits = [(text, bytes_of(text, "--within")) for text in within or _LIMITS]
     console = Console(request.quiet)
+    if is_language_model(request.model):
+        _language(console, request, at, limits)
+        return
     made = open_model(console, request, arrays.read(inputs))
     known = made.memory
     bound = "none" if known.bound is None else exact_bytes_text(known.bound)
@@ -65,6 +74,18 @@ def memory(
     if known.box.dims:
         console.result()
         console.table(_fitting(made, points[len(points) // 2], limits))
+
+
+def _language(
+    console: Console, request: Request, at: Sequence[dict[str, int]],
+    limits: Sequence[tuple[str, int]],
+) -> None:  # fmt: skip
+    """Memory of a language model: of its sequences, and what fits."""
+    with open_requested(console, request) as lm:
+        console.prose(lm.explain())
+        for each in memory_report(lm, at, limits):
+            console.result()
+            console.table(each)
 
 
 _PEAKS = ("peak at", "bytes", "", "lower bound", "ratio")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from anydim.base.errors import OptionError, UserError
 from anydim.base.missing_package import missing_module
 from anydim.cli.arrays import Read, refuse_free
+from anydim.cli.language import refuse_language_model
 from anydim.cli.options import Request
 from anydim.cli.report.console import Console
 from anydim.cli.report.text import duration
@@ -28,6 +29,7 @@ def open_model(console: Console, request: Request, inputs: Sequence[Read] = ()) 
 
     `inputs` are those of a call, where they are known: they decide types and ranks of a definition.
     """
+    refuse_language_model(request)
     return (
         load_saved(console, request)
         if is_saved(request.model)
@@ -38,14 +40,7 @@ def open_model(console: Console, request: Request, inputs: Sequence[Read] = ()) 
 def load_saved(console: Console, request: Request) -> LoadedModel:
     """A saved model; raises OptionError for what was decided when it was saved."""
     name = Path(request.model).name
-    for option, given in (
-        ("--dim", request.dims), ("--type", request.types),
-        ("--attribute", request.attributes), ("--precision", request.precision),
-        ("--ragged", request.ragged),
-        ("--code", request.code),
-        ("--placement", request.placement), ("--fallback", request.fallback),
-        ("--strategies", request.strategies),
-    ):  # fmt: skip
+    for option, given in request.choices:
         if given:
             raise OptionError(
                 f"{option} works when a model is compiled, and {name} is a saved model",
@@ -71,6 +66,7 @@ def compile_model(
     `rest` is for `anydim.compile`.
     """
     name = Path(request.model).name
+    refuse_language_model(request)
     refuse_saved(request, what)
     if request.level is not None:
         raise OptionError(
@@ -100,6 +96,7 @@ def need_sizes(request: Request, otherwise: str = "") -> None:
 
     Definitions and saved models, which open at once, are checked when they are open.
     """
+    refuse_language_model(request)
     if is_saved(request.model):
         return
     try:

@@ -130,6 +130,16 @@ class Request:
         return AUTO if self.cores is None else self.cores
 
     @property
+    def choices(self) -> tuple[tuple[str, Any], ...]:
+        """The options that decide what is compiled, with what was given for them."""
+        return (
+            ("--dim", self.dims), ("--type", self.types), ("--attribute", self.attributes),
+            ("--precision", self.precision), ("--ragged", self.ragged), ("--code", self.code),
+            ("--placement", self.placement), ("--fallback", self.fallback),
+            ("--strategies", self.strategies),
+        )  # fmt: skip
+
+    @property
     def options(self) -> Options:
         """The options of `anydim.compile`; raises OptionError for a dim that is given twice."""
         return Options(

@@ -16,7 +16,7 @@ from anydim.base.errors import OptionError
 from anydim.base.settings import USUAL_TARGET
 from anydim.base.text import quote_list
 from anydim.cli import arrays
-from anydim.cli.chatting import open_language_model
+from anydim.cli.language import open_language_model, refuse_options
 from anydim.cli.opening import compile_model
 from anydim.cli.options import Request, language_options, like_option, model_command
 from anydim.cli.report.console import Console
@@ -89,6 +89,7 @@ def compile(
     check_targets(targets)
     console = Console(request.quiet)
     if is_language_model(request.model):
+        refuse_options(request, "--precision")
         lm = open_language_model(
             console, request.model, request.threads, "1GiB", context, quantize, request.precision
         )

@@ -38,9 +38,13 @@ def map_file(path: Path) -> Iterator[tuple[memoryview, os.stat_result]]:
 
 
 _FIRST = 64  # bytes
+_WEIGHTS = "it is a file of weights: ad.language_model opens the folder of a language model"
 _MARKS = {
     b"version https://git-lfs": "it is a pointer of Git LFS: `git lfs pull` brings the model",
     b"manifest.json": "it is a model that anydim saved: ad.load takes it",
+    b"gguf": "it is a language model: ad.language_model opens it, or `anydim chat`",
+    b'{"__metadata__': _WEIGHTS,
+    b'"dtype":"': _WEIGHTS,
     b"html": "it is a web page, perhaps an error of the download",
     b"pk\3\4": "it is an archive, such as torch.save writes: torch.onnx.export makes ONNX models",
 }
