@@ -1,6 +1,7 @@
-"""Requests that join at random, to anydim's server and llama.cpp's.
+"""Requests that join at random, to anydim's server, llama.cpp's and vLLM's.
 
     python -m bench.language_models.joining MODEL.gguf --peer llama-server --precision int8
+    python -m bench.language_models.joining BF16.gguf --precision bfloat16 --vllm PYTHON@FOLDER
 
 Requests of 5 to 1,500 tokens, which want 64 to 256, leave at random; servers run with one thread on
 the first processor, the client on another one, one server after the other. Tokens a second count
@@ -15,18 +16,21 @@ import argparse
 import http.client
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy
 
 from anydim.base.records import dataclass
 
-_PATIENCE = 120.0  # seconds for a server's start
+_PATIENCE = 600.0  # seconds for a server's start
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -93,22 +97,35 @@ def send_all(port: int, model: str, requests: Sequence[Request], shares: bool) -
     return [answers[number] for number in range(len(requests))]
 
 
-def cpu_seconds(process: int) -> float:
-    """Processor time of a process."""
-    with open(f"/proc/{process}/stat", encoding="utf-8") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / _TICK
+def processes(first: int) -> list[list[str]]:
+    """The fields of /proc/PID/stat, from the state on, of the processes of a server's session."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended
+            fields = path.read_text("utf-8").rsplit(")", 1)[1].split()
+            if int(fields[3]) == first:
+                found.append([path.parent.name, *fields])
+    return found
 
 
-def memory(process: int) -> int:
-    """The most bytes that a process had resident."""
-    with open(f"/proc/{process}/status", encoding="utf-8") as file:
-        return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
+def cpu_seconds(first: int) -> float:
+    """Processor time of a server."""
+    return sum(int(fields[12]) + int(fields[13]) for fields in processes(first)) / _TICK
+
+
+def memory(first: int) -> int:
+    """The most bytes that the processes of a server had resident."""
+    total = 0
+    for process, *_ in processes(first):
+        with open(f"/proc/{process}/status", encoding="utf-8") as file:
+            total += sum(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
+    return total
 
 
 def begin(command: Sequence[str], port: int) -> subprocess.Popen[bytes]:
-    """Start a server on the first processor, and wait until it answers."""
-    process = subprocess.Popen(["taskset", "-c", "0", *command], stdout=-3, stderr=-3)
+    """Start a server on the first processor, in a session of its own; wait until it answers."""
+    pinned = ["taskset", "-c", "0", *command]
+    process = subprocess.Popen(pinned, stdout=-3, stderr=-3, start_new_session=True)
     end = time.perf_counter() + _PATIENCE
     while time.perf_counter() < end and process.poll() is None:
         try:
@@ -148,7 +165,8 @@ def report(name: str, process: int, port: int, model: str, requests: Sequence[Re
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
-    parser.add_argument("--peer", default="")
+    parser.add_argument("--peer", default="", help="llama.cpp's server")
+    parser.add_argument("--vllm", default="", metavar="PYTHON@FOLDER")
     parser.add_argument("--precision", default="int8")
     parser.add_argument("--requests", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=5.0)
@@ -173,6 +191,14 @@ def main() -> None:
                          "-np", "16", "-c", "32768", "-kvu"], 8092)  # fmt: skip
         report("llama.cpp", process.pid, 8092, name, requests)
         process.terminate()
+    if given.vllm:
+        python, _, folder = given.vllm.partition("@")
+        os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "0"}
+        process = begin([python, "-m", "vllm.entrypoints.openai.api_server", "--model", folder,
+                         "--port", "8093", "--dtype", "bfloat16", "--max-model-len", "2048",
+                         "--max-num-seqs", "16"], 8093)  # fmt: skip
+        report("vLLM", process.pid, 8093, folder, requests)
+        os.killpg(process.pid, signal.SIGTERM)
 
 
 if __name__ == "__main__":
