@@ -3,7 +3,7 @@ const inNode = typeof process === "object";
 const files = inNode ? await import("node:fs") : null;
 const address = inNode ? (await import("node:url")).pathToFileURL : null;
 const request = inNode ? JSON.parse(files.readFileSync(0, "utf8")) : await (await fetch("request")).json();
-const { folder, onnx, modules, relaxed, cases, rounds, engines } = request;
+const { folder, onnx, modules, relaxed, cases, rounds, engines, threads } = request;
 const ARRAYS = { float32: Float32Array, int64: BigInt64Array, int32: Int32Array, bool: Uint8Array };
 
 function drawn({ dtype, shape, value: fixed }) {
@@ -14,7 +14,8 @@ function drawn({ dtype, shape, value: fixed }) {
 
 async function anydim() {
   const { load } = await import(inNode ? address(`${folder}/model.js`) : "/model/model.js");
-  const model = await load({ relaxed });
+  const model = await load({ relaxed, threads });
+  if (model.threads !== threads) throw Error(model.threadsProblem);
   return (inputs) => model.run(inputs);
 }
 
@@ -30,7 +31,7 @@ async function imported() {
 
 async function onnxruntime() {
   const ort = await imported();
-  ort.env.wasm.numThreads = 1;
+  ort.env.wasm.numThreads = threads;
   ort.env.logLevel = "error";
   const session = await ort.InferenceSession.create(inNode ? files.readFileSync(onnx) : "/onnx/" + onnx.split("/").at(-1), { logSeverityLevel: 3 });
   return (inputs) => session.run(Object.fromEntries(Object.entries(inputs).map(([name, { data, shape }]) => {
@@ -39,14 +40,16 @@ async function onnxruntime() {
   })));
 }
 
-// in a page: of its main thread, by the server
-const processor = async () => (inNode ? (process.cpuUsage().user + process.cpuUsage().system) / 1e3 : Number(await (await fetch("clock")).text()));
+// in a page: of its main thread, by the server; with several threads the time that passes
+const processor = async () => (threads > 1 ? performance.now() : inNode ? (process.cpuUsage().user + process.cpuUsage().system) / 1e3 : Number(await (await fetch("clock")).text()));
 const LEAST = 40; // milliseconds of a measurement
+const REST = 60; // before one: onnxruntime's workers spin for 15 after a call
 const median = (values) => values.sort((a, b) => a - b)[values.length >> 1];
 const begin = performance.now(), begun = await processor();
 const ways = { anydim, onnxruntime };
 const runs = [];
 for (const name of engines) runs.push(await ways[name]());
+if (threads > 1 && !inNode) console.log(await (await fetch("spread")).text());
 const found = [];
 for (const given of cases) {
   const inputs = Object.fromEntries(Object.entries(given).map(([name, spec]) => [name, drawn(spec)]));
@@ -55,6 +58,7 @@ for (const given of cases) {
   const times = runs.map(() => []), calls = runs.map(() => 1);
   for (let round = -5; round < rounds; round++) { // engines compile hot code in the first rounds
     for (const [number, run] of runs.entries()) {
+      if (threads > 1) await new Promise((later) => setTimeout(later, REST));
       const before = await processor();
       const asking = (await processor()) - before;
       for (let call = 0; call < calls[number]; call++) await run(inputs);

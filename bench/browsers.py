@@ -4,9 +4,11 @@
     python -m bench.browsers --modules out/node_modules                  # MiniLM
     python -m bench.browsers --modules out/node_modules --wheels FOLDER recognition voice --page
     python -m bench.browsers --modules out/node_modules rec.onnx x=1x3x48x64,1x3x48x320
+    python -m bench.browsers --modules out/node_modules --page --threads 2 minilm resnet18
 
-Both engines run on one thread. Times are processor time of the node process, with --page of the
-page's main thread in a headless Chromium; short calls are repeated. Names are those of
+Both engines run on one thread: times are processor time of the node process, with --page of the
+page's main thread in a headless Chromium. With --threads they run on several, and times are
+elapsed ones. Short calls are repeated. Names are those of
 `browser_models.py`, some of whose models are in unpacked wheels (rapidocr-onnxruntime,
 silero-vad). Inputs of a file are shapes, one for each case; `relaxed` has fused multiply-add,
 which node 20 has behind a flag. With --check, 20 sizes are compared with onnxruntime, in one
@@ -43,11 +45,13 @@ TOLERANCE = 1e-4  # of the largest result, or of 0.01
 @click.option("--wheels", default=".", help="a folder of unpacked wheels")
 @click.option("--rounds", default=ROUNDS)
 @click.option("--page", is_flag=True, help="calls in a page of Chromium instead of node")
+@click.option("--threads", default=1, help="threads of both engines")
 @click.option("--check", is_flag=True, help="compare results instead of times")
 @click.argument("models", nargs=-1)
 def main(
-    modules: str, wheels: str, rounds: int, page: bool, check: bool, models: Sequence[str]
-) -> None:
+    modules: str, wheels: str, rounds: int, page: bool, threads: int, check: bool,
+    models: Sequence[str],
+) -> None:  # fmt: skip
     for name in models[:1] if models and models[0].endswith(".onnx") else models or ["minilm"]:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "model.onnx")
@@ -59,19 +63,19 @@ def main(
                 shutil.copyfile(source, path)
             made = ad.compile(str(path), threads=1)
             exported = Path(folder, "exported")
-            made.export(exported, target="wasm32")
+            made.export(exported, target="wasm32", threads=max(threads, 4))
             click.echo(name)
             if check:
                 assert network is not None, "a file has no sizes to check"
                 checked = [network.case(*numbers) for numbers in network.checked]
-                _compare(made, path, exported, checked, page)
+                _compare(made, path, exported, checked, page, threads)
                 continue
             timed = network.timed if network else ()
             cases = [network.case(*each) for each in timed] if network else _cases(made, models[1:])
-            _bytes(exported, Path(modules))
+            _bytes(exported, Path(modules), threads)
             given = {
                 "folder": str(exported), "onnx": str(path), "rounds": rounds, "cases": cases,
-                "modules": str(Path(modules).resolve()),
+                "modules": str(Path(modules).resolve()), "threads": threads,
             }  # fmt: skip
             _times(given, page)
 
@@ -85,7 +89,7 @@ def _times(given: Mapping[str, Any], page: bool) -> None:
             ours, theirs = each["times"]
             shapes = " ".join(str(spec["shape"]) for spec in case.values())
             click.echo(f"{name} {shapes}: {ours:.2f} ms, {theirs:.2f} ms, {each['ratio']:.2f}")
-    for engine in () if page else ("anydim", "onnxruntime"):
+    for engine in () if page or given["threads"] > 1 else ("anydim", "onnxruntime"):
         first = given["cases"][:1]
         alone = {**given, "cases": first, "relaxed": True, "engines": [engine], "rounds": 1}
         starts = [_node(alone)[0] for _ in range(5)]
@@ -95,7 +99,9 @@ def _times(given: Mapping[str, Any], page: bool) -> None:
         click.echo(f"{engine}: first result after {about}")
 
 
-def _compare(model: ad.Model, path: Path, folder: Path, cases: Sequence[Case], page: bool) -> None:
+def _compare(
+    model: ad.Model, path: Path, folder: Path, cases: Sequence[Case], page: bool, threads: int
+) -> None:
     """Print the largest difference from onnxruntime; from this machine where an axis is 0."""
     import onnxruntime
 
@@ -107,7 +113,7 @@ def _compare(model: ad.Model, path: Path, folder: Path, cases: Sequence[Case], p
     ]  # fmt: skip
     ask = answers_in_page if page else answers
     for relaxed in (False, True):
-        found, largest = ask(folder, map(call_of, feeds), relaxed), 0.0
+        found, largest = ask(folder, map(call_of, feeds), relaxed, threads=threads), 0.0
         for inputs, answer in zip(feeds, found, strict=True):
             whole = all(array.size for array in inputs.values())
             wanted = peer.run(None, inputs) if whole else [*model(**inputs).values()]
@@ -136,10 +142,11 @@ def _shape(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split("x"))) if text else ()
 
 
-def _bytes(folder: Path, modules: Path) -> None:
+def _bytes(folder: Path, modules: Path, threads: int) -> None:
     """Print what a page downloads besides the weights."""
     there = modules / "onnxruntime-web" / "dist"
-    ours = [folder / "model.js", folder / "model-relaxed.wasm"]
+    kind = "-threads" if threads > 1 else ""
+    ours = [folder / "model.js", folder / f"model{kind}-relaxed.wasm"]
     theirs = [there / "ort.wasm.min.mjs", there / "ort-wasm-simd-threaded.mjs",
               there / "ort-wasm-simd-threaded.wasm"]  # fmt: skip
     for name, files in (("anydim", ours), ("onnxruntime", theirs)):

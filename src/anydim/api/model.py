@@ -33,7 +33,6 @@ from anydim.runtime.executable import AbsentProgram, Executable
 from anydim.runtime.lists import Lists
 from anydim.runtime.program.callable_program import CallableProgram, Serving
 from anydim.runtime.program.compile_report import CompileReport, KernelTexts
-from anydim.runtime.threads import known_threads
 from anydim.sizes import LARGEST, Size, as_size
 
 if TYPE_CHECKING:  # not needed to load a program
@@ -240,7 +239,7 @@ class Model(Fitted, CallableProgram):
 
     def export(
         self, folder: str | os.PathLike[str], name: str = "", target: str = "native",
-        code: str = "c", *, threads: int | str = 1,
+        code: str = "c", *, threads: int | str | None = None,
     ) -> None:  # fmt: skip
         """Write a folder of C for programs without Python: header, code, weights, example.
 
@@ -253,8 +252,9 @@ class Model(Fitted, CallableProgram):
                 model's name.
             target: Processor of the code, as in `save`, or `"wasm32"`.
             code: `"c"`: C text for any compiler; `"llvm"`: objects. Not used for `"wasm32"`.
-            threads: Most threads of a run, as in `compile`. Above 1, the program needs POSIX
-                threads; its caller sets the number, which is 1 at first.
+            threads: Most threads of a run, as in `compile`. Default: 1, and 4 for `"wasm32"`.
+                Above 1, a C program needs POSIX threads; its caller sets the number, which is 1
+                at first. In JavaScript, `load` chooses the number.
 
         Raises:
             OptionError: The model works on strings, has parts on devices, or a dim that no input
@@ -266,9 +266,12 @@ class Model(Fitted, CallableProgram):
         path, called = path_of("folder", folder), text_of("name", name)
         export_program(path, called, *self._for_export(target, code, threads))
 
-    def _for_export(self, target: str, code: str, threads: int | str) -> tuple[Assembled, Target]:
+    def _for_export(
+        self, target: str, code: str, threads: int | str | None
+    ) -> tuple[Assembled, Target]:
         """The program for a target, and its code generator."""
         from anydim.compiler.targets.targets import target as target_of
+        from anydim.deploy.exporting import most_threads
 
         if self.on_strings:
             raise OptionError(
@@ -284,7 +287,7 @@ class Model(Fitted, CallableProgram):
         wanted = target_of(text_of("code", code), text_of("target", target))
         if wanted.processor.is_wasm:
             wanted = target_of(settings.USUAL_TARGET, "wasm32")
-        return self._compiled.again(wanted, cores=known_threads(threads)).made, wanted
+        return self._compiled.again(wanted, cores=most_threads(threads, wanted)).made, wanted
 
     def show(self, stage: str, kernel: str = "") -> str:
         """The text of a compilation stage.

@@ -47,8 +47,9 @@ def export(
     --code, too) kernels are C text for any compiler with GCC's vector types, with --code llvm
     objects for the processor.
 
-    With --target wasm32: modules of WebAssembly, weights, a module of JavaScript with its types,
-    and a page. LLVM's linker is needed: pip install 'anydim[zig]'.
+    With --target wasm32: modules of WebAssembly for one thread and for several (up to --threads),
+    weights, a module of JavaScript with its types, and a page. LLVM's linker is needed:
+    pip install 'anydim[zig]'.
 
     A language model (GGUF, or a folder of Hugging Face) becomes functions that read tokens and give
     logits; with --target wasm32, a module that generates text, and a page that chats.
@@ -73,7 +74,7 @@ def export(
     else:
         model = compile_model(console, request, arrays.read(inputs), "exporting")
         with console.task(f"exporting to {output}"):
-            model.export(*options, threads=request.cores or 1)
+            model.export(*options, threads=request.cores)
     if (Path(output) / "Makefile").exists():
         console.note(f"wrote {output}; `make -C {output}` builds its example")
     else:
@@ -89,7 +90,7 @@ def _export_language(
     with console.task(f"exporting to {options[0]}"):
         opened = language_module("sources").open_model(request.model, context, quantize)
         made = language_module("exporting").export(
-            opened, *options, request.cores or 1, request.precision
+            opened, *options, request.cores, request.precision
         )
     if made.chat is None:
         console.note(f"no chat: {made.chat_problem}")

@@ -241,7 +241,8 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     ),
     click.option(
         "--threads", type=int, metavar="N",
-        help="Number of cores for a call.  [default: all that the process may use; 1 for export]",
+        help="Number of cores for a call.  [default: all that the process may use; for export 1, "
+        "with wasm32 4]",
     ),
     click.option(
         "--dim", "dims", type=DIM, multiple=True, metavar="NAME=LOW..HIGH",

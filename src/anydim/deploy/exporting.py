@@ -5,10 +5,22 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from anydim.runtime.threads import known_threads
+
 if TYPE_CHECKING:
     from anydim.compiler.native.build import Assembled
     from anydim.compiler.targets.target import Target
     from anydim.deploy.export.language import Language
+
+
+_WEB_THREADS = 4  # those with which pages run by default, on at least 8 logical cores
+
+
+def most_threads(threads: int | str | None, code: Target) -> int:
+    """Return the most threads of an exported program; None: one, 4 for WebAssembly."""
+    if threads is None:
+        return _WEB_THREADS if code.processor.is_wasm else 1
+    return known_threads(threads)
 
 
 def export_program(

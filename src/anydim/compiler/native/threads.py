@@ -49,10 +49,10 @@ _MUTEX, _OF_WORKERS, _OF_CALLER = range(37, 40)  # the mutex, and conditions
 _MISSED = 40  # grains of this call that sleepers could have run
 _CLAIMS = 48  # a slot per part
 POOL_WORDS = {
-    "alive": _ALIVE, "spins": _SPINS, "threads": _THREADS, "functions": _LOCK, "locks": _MUTEX,
-    "claims": _CLAIMS,
+    "done": _DONE, "alive": _ALIVE, "spins": _SPINS, "threads": _THREADS, "functions": _LOCK,
+    "locks": _MUTEX, "claims": _CLAIMS,
 }  # fmt: skip
-"""What a caller in C fills (`deploy/export`)."""
+"""What a caller in C or JavaScript reads and fills (`deploy/`)."""
 # slots of a job: the last ones are the stride between the threads' scratch in bytes, and the
 # start of the range
 _KERNEL, _ARGUMENTS, _PARALLEL, _PARTS, _SCRATCH, _STRIDE, _FIRST = range(_JOB, _JOB + 7)

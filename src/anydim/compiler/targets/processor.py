@@ -7,6 +7,7 @@
     windows-x86-64-v3  macos-aarch64      the same on other systems (`runtime/systems.py`)
     wasm32                                browsers and node: WebAssembly with vectors of 128 bits
     wasm32+relaxed                        and fused multiply-add where the processor has it
+    wasm32+threads                        and atomic operations
     native                                the processor of this process
 
 LLVM aborts the process if a feature does not belong to a processor, so only the pairs of this table
@@ -208,7 +209,7 @@ _LINUX_ROWS = (
             12,
             limits=replace(DEFAULTS, few_row_tiles=1),
         ),
-        {"relaxed": ("relaxed-simd",)},
+        {"relaxed": ("relaxed-simd",), "threads": ("atomics",)},
     ),
 )
 

@@ -9,14 +9,15 @@ from typing import Any
 
 from anydim.compiler.native.blocks import ARENA as ARENA_BLOCK
 from anydim.compiler.native.emit import BIND
+from anydim.compiler.native.threads import POOL_WORDS, STOP, WORKER
 from anydim.deploy.export.exported import Exported
 from anydim.deploy.export.language import CHUNK, Language
 from anydim.deploy.export.naming import symbol
 from anydim.deploy.export.tables import failures_of
-from anydim.deploy.web.link import MARK_DIGITS
+from anydim.deploy.web.link import MARK_DIGITS, STACK
 from anydim.runtime import context
 from anydim.runtime.interface import Interface
-from anydim.runtime.layout import ARENA, ARENA_BYTES, EMPTY, POINTERS
+from anydim.runtime.layout import ARENA, ARENA_BYTES, EMPTY, PARALLEL, POINTERS, POOL
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Atom, Factor, Size
 
@@ -34,14 +35,26 @@ def functions(program: Exported) -> dict[str, str]:
     return {role: symbol(program.name, name) for role, name in roles.items()}
 
 
+def pool_functions(program: Exported) -> dict[str, str]:
+    """Return the symbols of a module of threads, by role; first those that a pool calls."""
+    own = ("lock", "unlock", "wait", "broadcast", "yield")
+    roles = {"worker": symbol(program.name, WORKER), "stop": symbol(program.name, STOP)}
+    return {**{role: f"anydim_{role}" for role in own}, **roles}
+
+
 def description(
-    program: Exported, called: str, files: Mapping[str, bytes], language: Language | None = None
+    program: Exported,
+    called: str,
+    files: Mapping[str, bytes],
+    pages: int = 0,
+    language: Language | None = None,
 ) -> str:
     """Return the description as arguments of `described` in JavaScript: a text and its CRC-32.
 
-    The text is JSON. `files` are those whose bytes `load` compares with the exported ones.
+    The text is JSON. `files` are those whose bytes `load` compares with the exported ones. `pages`
+    of memory are there at first if threads share it.
     """
-    text = json.dumps(_content(program, called, files, language), separators=(",", ":"))
+    text = json.dumps(_content(program, called, files, pages, language), separators=(",", ":"))
     literal = text.replace("\\", "\\\\").replace("'", "\\'").replace("</", "<\\/")
     return f"'{literal}', {zlib.crc32(text.encode())}"
 
@@ -52,7 +65,11 @@ def ranges(program: Exported) -> list[list[Any]]:
 
 
 def _content(
-    program: Exported, called: str, files: Mapping[str, bytes], language: Language | None
+    program: Exported,
+    called: str,
+    files: Mapping[str, bytes],
+    pages: int,
+    language: Language | None,
 ) -> dict[str, Any]:
     interface, signature = program.interface, program.signature
     base = 0 if program.straight else interface.words
@@ -83,6 +100,7 @@ def _content(
         "tables": _tables(interface),
         "weights": {"bytes": program.weights.bytes, "head": program.weights.head.hex()},
         "files": {name: _file(name, data) for name, data in files.items()},
+        "threads": _threads(program, pages) if program.threads > 1 else None,
         "straight": _straight(interface) if program.straight else None,
         "regions": None if program.straight else _regions(program, base),
     }
@@ -142,6 +160,14 @@ def _tables(interface: Interface) -> list[tuple[int, int, int]]:
             rows.append((word, kernels, first))
             first += len(names)
     return rows
+
+
+def _threads(program: Exported, pages: int) -> dict[str, Any]:
+    pool, parallel = (POOL, PARALLEL) if program.straight else (context.POOL, None)
+    return {
+        "most": program.threads, "pages": pages, "functions": pool_functions(program),
+        "words": POOL_WORDS, "stack": STACK, "pool": pool, "parallel": parallel,
+    }  # fmt: skip
 
 
 def _straight(interface: Interface) -> dict[str, Any]:

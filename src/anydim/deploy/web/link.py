@@ -1,4 +1,7 @@
-"""Links objects for WebAssembly to one module, by LLVM's linker `wasm-ld`."""
+"""Links objects for WebAssembly to one module, by LLVM's linker `wasm-ld`.
+
+A module of threads imports its memory, which their instances of it share.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +17,16 @@ from pathlib import Path
 from anydim.base.errors import InternalError, MissingError
 
 _LINKER = "wasm-ld"
-_STACK = 1 << 20  # bytes; below the data, so that an overflow traps
+STACK = 1 << 20  # bytes; below the data, so that an overflow traps
+_PAGE = 1 << 16
 _FLAGS = (
-    "--no-entry", "--strip-all", "--gc-sections", "-O2", "--stack-first", f"-zstack-size={_STACK}",
+    "--no-entry", "--strip-all", "--gc-sections", "-O2", "--stack-first", f"-zstack-size={STACK}",
     "--export=__heap_base", "--export-table", "--growable-table", "--fatal-warnings",
 )  # fmt: skip
-
-
+_SHARED = (
+    "--shared-memory", "--import-memory=anydim,memory", f"--max-memory={1 << 32}",
+    "--export=__stack_pointer",
+)  # fmt: skip
 MARK_DIGITS = 8  # of a module's mark, its last bytes
 _SECTION = b"anydim"
 
@@ -38,9 +44,15 @@ def linker() -> tuple[str, ...]:
     )
 
 
-def link(objects: Mapping[str, bytes], exports: Sequence[str]) -> bytes:
+def first_pages(objects: Mapping[str, bytes]) -> int:
+    """Return the pages of memory that suffice for the stack and the data of objects."""
+    return -(-(STACK + sum(map(len, objects.values()))) // _PAGE)
+
+
+def link(objects: Mapping[str, bytes], exports: Sequence[str], pages: int = 0) -> bytes:
     """Return the module of objects by name; `exports` are the symbols that JavaScript sees.
 
+    `pages`: it imports a shared memory of that many.
     A section of our own ends it: its mark, the CRC-32 of what is before, by which a compiled module
     is known.
     """
@@ -52,6 +64,7 @@ def link(objects: Mapping[str, bytes], exports: Sequence[str]) -> bytes:
         made, listed = Path(folder, "made.wasm"), Path(folder, "arguments")
         words = [
             *_FLAGS,
+            *((*_SHARED, f"--initial-memory={pages * _PAGE}") if pages else ()),
             *(f"--export={name}" for name in exports),
             *(each.as_posix() for each in files),
         ]

@@ -6,7 +6,7 @@ import html
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -20,13 +20,14 @@ from anydim.compiler.targets.target import Source, Target
 from anydim.deploy.export.export import prepare
 from anydim.deploy.export.exported import Exported
 from anydim.deploy.export.language import Language
-from anydim.deploy.web.describe import description, entries, functions, ranges
-from anydim.deploy.web.link import link, linker
+from anydim.deploy.web.describe import description, entries, functions, pool_functions, ranges
+from anydim.deploy.web.link import first_pages, link, linker
 from anydim.runtime.signature import TensorSpec
 
 _PREFIX = "m"  # of symbols
 _SLOT = re.compile(r"@(\w+)@")
-_MODULES = {"model.wasm": WASM, "model-relaxed.wasm": f"{WASM}+relaxed"}
+_PROCESSORS = {"": WASM, "-relaxed": f"{WASM}+relaxed"}  # by the ends of the modules' names
+_WITHOUT_ATOMICS = b"shared-mem"  # in objects from which LLVM removed them, for one thread
 _BLOCKS = ("anydim_take", "anydim_give", "anydim_copy", "anydim_fill")  # of `runtime.ll`
 _ARRAYS = {
     "float64": "Float64Array", "float32": "Float32Array", "float16": "Uint16Array",
@@ -50,24 +51,21 @@ def export_web(
 ) -> None:  # fmt: skip
     """Write modules, weights, JavaScript, its types and a page over those of an earlier export.
 
-    Raises OptionError for a dim that no input determines, several threads, or a folder that cannot
-    be written or holds other files of these names; MissingError without a linker.
+    A program of several threads has modules for one thread besides. Raises OptionError for a dim
+    that no input determines, or a folder that cannot be written or holds other files of these
+    names; MissingError without a linker.
     """
     linker()
     signature = made.program.signature
-    if made.program.threads > 1:
-        raise OptionError(
-            f"{signature.name}: WebAssembly runs on one thread, {made.program.threads} were given",
-            "export it with threads=1",
-        )
     program, generated = prepare(_PREFIX, made, code.processor)
     called = _line(name or (signature.name if language is None else language.name))
-    written = {file: _module(program, generated, code, each) for file, each in _MODULES.items()}
+    written, pages = _modules(program, generated, code)
+    modules = sorted(written)
     if language is not None and language.tokenizer is not None:
         written["tokenizer.json"] = language.tokenizer
-    about = description(program, called, written, language)
+    about = description(program, called, written, pages, language)
     written["model.weights"] = program.weights.head + program.weights.content
-    texts = _texts(program, called, about, language is not None)
+    texts = _texts(program, called, about, modules, language is not None)
     written |= {file: text.encode() for file, text in texts.items()}
     path = Path(folder)
     try:
@@ -80,26 +78,51 @@ def export_web(
         raise OptionError(f"{os.fspath(folder)} cannot be written: {reason}") from None
 
 
-def _module(
-    program: Exported, generated: Sequence[Kernel | Library], code: Target, processor: str
-) -> bytes:
-    """Return the module of a program for one of the processors; its kernels are the same."""
-    target = replace(code, processor=describe_processor(processor))
-    runtime = Source.of(_template("runtime.ll"))
-    sources = {**target.sources(generated, target.processor), "runtime": runtime}
-    objects = target.compile(sources).code
+def _modules(
+    program: Exported, generated: Sequence[Kernel | Library], code: Target
+) -> tuple[dict[str, bytes], int]:
+    """Return the modules by file, and the pages of memory with which those of threads begin.
+
+    Modules for the same processor have the same kernels, so results do not depend on threads.
+    """
     called = dict.fromkeys((*functions(program).values(), *entries(program), "anydim_sum"))
-    return link(objects, [*called, *(() if program.straight else _BLOCKS)])
+    exports = [*called, *(() if program.straight else _BLOCKS)]
+    found, shared = {}, {}
+    for end, processor in _PROCESSORS.items():
+        objects = _objects(generated, code, processor, "runtime")
+        found[f"model{end}.wasm"] = link(objects, exports)
+        if program.threads > 1:
+            changed = {name for name, data in objects.items() if _WITHOUT_ATOMICS in data}
+            rest = (f"{processor}+threads", "threads", changed.__contains__)
+            shared[f"model-threads{end}.wasm"] = {**objects, **_objects(generated, code, *rest)}
+    pages = max(map(first_pages, shared.values()), default=0)
+    exports += [*pool_functions(program).values()]
+    return found | {name: link(each, exports, pages) for name, each in shared.items()}, pages
 
 
-def _texts(program: Exported, called: str, about: str, of_language: bool) -> dict[str, str]:
+def _objects(
+    generated: Sequence[Kernel | Library], code: Target, processor: str, own: str,
+    wanted: Callable[[str], bool] = lambda name: True,
+) -> Mapping[str, bytes]:  # fmt: skip
+    """Return the objects of the wanted sources for a processor, and of the template `own`."""
+    target = replace(code, processor=describe_processor(processor))
+    sources = target.sources(generated, target.processor)
+    chosen = {name: source for name, source in sources.items() if wanted(name)}
+    return target.compile({**chosen, own: Source.of(_template(f"{own}.ll"))}).code
+
+
+def _texts(
+    program: Exported, called: str, about: str, modules: Sequence[str], of_language: bool
+) -> dict[str, str]:
     signature = program.signature
     dims = ", ".join(map(str, signature.box.dims)) or "none"
+    parts = {"modules": _addresses(modules), "threads": _template("threads.js.in")}
     values = {
         "name": called.replace("*/", "* /"),
         "title": html.escape(called),
         "description": about,
-        "machine": _template("machine.js.in"),
+        "machine": _fill("machine.js.in", parts),
+        "threads": str(program.threads),
         "inputs": _types(signature.inputs, _GIVEN),
         "outputs": _types(signature.outputs, {}),
         "dims": dims.replace("*/", "* /"),
@@ -109,6 +132,11 @@ def _texts(program: Exported, called: str, about: str, of_language: bool) -> dic
     names = ("model.js", "model.d.ts", "index.html", *(_OF_LANGUAGE if kind else ()))
     package = {"package.json": json.dumps(_PACKAGE, indent=2) + "\n"}
     return package | {name: _fill(f"{kind}{name}.in", values) for name in names}
+
+
+def _addresses(modules: Sequence[str]) -> str:
+    """Return the fields of an object, with literals that bundlers find."""
+    return "\n".join(f'  "{name}": new URL("{name}", import.meta.url),' for name in modules)
 
 
 def _types(specs: Sequence[TensorSpec], more: Mapping[str, str]) -> str:

@@ -34,7 +34,7 @@ _IDS = "ids"
 
 def export(
     opened: OpenedModel, folder: str | os.PathLike[str], name: str, target: str, code: str,
-    threads: int | str, precision: str | None,
+    threads: int | str | None, precision: str | None,
 ) -> Language:  # fmt: skip
     """Write the folder of a language model; see `LanguageModel.export` for arguments and errors."""
     opened = opened.with_weights()

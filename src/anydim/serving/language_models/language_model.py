@@ -400,7 +400,7 @@ class LanguageModel:
 
     def export(
         self, folder: str | os.PathLike[str], name: str = "", target: str = "native",
-        code: str = "c", *, threads: int | str = 1,
+        code: str = "c", *, threads: int | str | None = None,
     ) -> None:  # fmt: skip
         """Write a folder for programs without Python: C, or for the target `"wasm32"` a module of
         JavaScript that generates text and chats, with a page.
@@ -410,7 +410,7 @@ class LanguageModel:
             name: Prefix of all symbols, or of errors in JavaScript. Empty: the model's name.
             target: Processor of the code, as in `Model.export`, or `"wasm32"`.
             code: As in `Model.export`.
-            threads: Most threads of a step; 1 for `"wasm32"`.
+            threads: Most threads of a step, as in `Model.export`.
 
         Raises:
             OptionError: This is a saved model; or as in `Model.export`.
