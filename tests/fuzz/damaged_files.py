@@ -26,7 +26,7 @@ from tests.unit.deploy.kinds import KINDS
 from tests.unit.deploy.web.node import answers
 
 EXPORTED = ("encoder", "looped", "wide")
-FILES = ("model.wasm", "model-relaxed.wasm", "model.weights", "model.js")
+FILES = ("model.wasm", "model-relaxed.wasm", "model-threads.wasm", "model.weights", "model.js")
 CHANGES = 8  # of an export, in one process
 TARGETS = {  # whether there is code for this machine
     ("x86-64-v2", "native", "aarch64"): True, ("windows-x86-64-v3", "native"): True,
@@ -36,7 +36,7 @@ CASES = 2  # calls of a saved model
 _CODE = """(async () => {
   try {
     const { load } = await import(FILE);
-    const model = await load({ relaxed: RELAXED });
+    const model = await load({ relaxed: RELAXED, threads: THREADS });
     const bytes = ({ shape, data }) => [shape, Array.from(new Uint8Array(data.buffer))];
     const made = Object.entries(await model.run(INPUTS));
     return { made: made.map(([name, value]) => [name, ...bytes(value)]) };
@@ -133,8 +133,8 @@ def _call(path: Path, change: Change) -> str:
         for name, array in inputs.items()
     }
     values: Mapping[str, Any] = {
-        "FILE": (path / "model.js").as_uri(), "RELAXED": change.file != "model.wasm",
-        "INPUTS": given,
+        "FILE": (path / "model.js").as_uri(), "RELAXED": "relaxed" in change.file,
+        "THREADS": 1 + ("threads" in change.file), "INPUTS": given,
     }  # fmt: skip
     code = _CODE
     for name, value in values.items():
