@@ -32,6 +32,7 @@ PASS_STAGES = (
     "lower", "integers", "weight_only_quant", "accumulate", "simplify", "channels",
     "unit_dimensions", "joins", "views", "sizes_once", "inline", "scales", "tap_ranges",
     "layouts", "split_reduction", "round_factors", "quantise_factors", "fuse",
+    "store_rounded",
     "hoist_constants", "pad",
 )  # fmt: skip
 STAGES = (

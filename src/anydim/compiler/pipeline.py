@@ -70,6 +70,7 @@ from anydim.compiler.passes.shared_panels import SharedPanels
 from anydim.compiler.passes.simplify import Simplify
 from anydim.compiler.passes.sizes_once import SizesOnce
 from anydim.compiler.passes.split_reduction import Pieces
+from anydim.compiler.passes.store_rounded import StoreRounded
 from anydim.compiler.passes.tap_ranges import TapRanges
 from anydim.compiler.passes.unit_dimensions import UnitDimensions
 from anydim.compiler.passes.views import Views
@@ -219,6 +220,11 @@ PASSES: tuple[Pass, ...] = (
         "fuse", "after all passes that change statements: it needs their final form",
         "each node is a group that one kernel template matches",
         lambda m, t, o: Fuse(m, t) if o.fuse else Unchanged(),
+    ),
+    Pass(
+        "store_rounded", "after fuse: it changes what kernels store, not which kernels there are",
+        "values that kernels round to bfloat16 are stored so where a kernel makes them",
+        lambda m, t, o: StoreRounded(m, t) if BFLOAT16 in o.precisions else Unchanged(),
     ),
     Pass(
         "hoist_constants", "after fuse: it compares the groups of kernels",

@@ -137,7 +137,12 @@ _CHECK = ScalarFunction(
     internal=True,
 )  # fmt: skip
 
-FUNCTIONS: dict[str, ScalarFunction] = {row.name: row for row in (*_ROWS, _CHECK)}
+_COARSE = ScalarFunction(
+    "coarse_erf", 1, "float", _float_erf, doc="erf for results that are rounded to bfloat16",
+    internal=True,
+)  # fmt: skip
+
+FUNCTIONS: dict[str, ScalarFunction] = {row.name: row for row in (*_ROWS, _CHECK, _COARSE)}
 
 REINTERPRETING = frozenset(name for name in FUNCTIONS if name == "bits" or name[:3] == "as_")
 

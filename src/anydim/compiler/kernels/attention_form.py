@@ -35,7 +35,7 @@ class AttentionForm:
     `nan_is_zero`: shares that are NaN, as in a row without a score above -inf, count as 0.
     `masked_is_zero`: the shares of such a row count as 0; other shares that are NaN stay NaN.
     `widens`: some of queries, keys and values have 16 bits. `rounds`: the factors of both products
-    are rounded to bfloat16.
+    are rounded to bfloat16; `narrow` are those tensors, and the result, that are stored so.
     """
 
     batch: tuple[Axis, ...]
@@ -53,6 +53,7 @@ class AttentionForm:
     masked_is_zero: bool = False
     widens: bool = False
     rounds: bool = False
+    narrow: frozenset[str] = frozenset()
 
     @cached_property
     def bound(self) -> Expr | None:
@@ -83,7 +84,7 @@ class _Matcher:
 
     def form(self) -> AttentionForm | None:
         """Match the group backwards from its last product."""
-        last = self.statements[-1]
+        last, stored = self._last_product()
         if len(self.reductions) != 4 or not self._is_product(last):
             return None
         if any(self.types[name].dtype != float32 for name in self.reductions):
@@ -95,10 +96,20 @@ class _Matcher:
                 share, safe = _without_nan(self._inline(shares))
                 share, masked = self._without_masked_rows(share, last.reduced[0])
                 found = self._score(share, last.reduced[0])
-                form = None if found is None else self._make_form(*found, last, values)
-                if form is not None:
+                form = None if found is None else self._make_form(*found, last, values, stored)
+                if form is not None and (form.rounds or stored is last):
                     return replace(form, nan_is_zero=safe, masked_is_zero=masked and not safe)
         return None
+
+    def _last_product(self) -> tuple[Statement, Statement]:
+        """Return the last product, and the statement that stores it: itself, or its rounding."""
+        stored = self.statements[-1]
+        body = stored.body
+        if isinstance(body, Cast) and body.dtype == bfloat16 and isinstance(body.argument, Read):
+            made = self.reductions.get(body.argument.tensor)
+            if made is not None and self._is_own(body.argument) and made.axes == stored.axes:
+                return made, stored
+        return stored, stored
 
     # ---- pointwise statements ------------------------------------------------------------------
 
@@ -201,15 +212,17 @@ class _Matcher:
         read = _plain(expr)
         if not isinstance(read, Read) or read.default is not None:
             return False
-        wide = read is expr or _is_rounded(expr)
-        return self.types[read.tensor].dtype in ((float32,) if wide else _NARROW)
+        dtype = self.types[read.tensor].dtype
+        if _is_rounded(expr):
+            return dtype in (float32, bfloat16)
+        return dtype in ((float32,) if read is expr else _NARROW)
 
     def _factor(self, read: Read) -> Factor | None:
         form = address(read, self.types[read.tensor].shape)
         return None if form is None else Factor(read.tensor, form)
 
     def _make_form(
-        self, scores: Statement, score: Expr, last: Statement, values: Read
+        self, scores: Statement, score: Expr, last: Statement, values: Read, stored: Statement
     ) -> AttentionForm | None:
         key, depth = last.reduced[0], scores.reduced[0]
         if key not in scores.axes or not _small(depth) or not last.axes:
@@ -237,10 +250,12 @@ class _Matcher:
             batch=tuple(axis for axis in scores.axes if axis not in (query, key)),
             query=query, key=key, depth=depth, width=width,
             queries=of_queries, keys=of_keys, values=of_values,
-            output=Factor(last.target, own_address(last)),
+            output=Factor(stored.target, own_address(stored)),
             raw=scores.target, score=score,
             widens=any(self.types[each.tensor].dtype != float32 for each in factors),
             rounds=True in rounds,
+            narrow=frozenset(t for t in (*(each.tensor for each in factors), stored.target)
+                             if self.types[t].dtype == bfloat16),
         )  # fmt: skip
         return form if len(rounds) == 1 and _has_fast_addresses(form) else None
 
@@ -278,8 +293,8 @@ def _both_orders(body: Expr) -> tuple[tuple[Read, Read], ...]:
 
 
 def _plain(factor: Expr) -> Expr:
-    """Return a factor without its conversion to float32, and without its rounding before."""
-    for dtype in (float32, bfloat16):
+    """Return a factor without its conversion to float32, its rounding before, and its widening."""
+    for dtype in (float32, bfloat16, float32):
         if isinstance(factor, Cast) and factor.dtype == dtype:
             factor = factor.argument
     return factor

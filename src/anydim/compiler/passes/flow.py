@@ -155,7 +155,7 @@ def _is_integer_read(factor: Expr) -> bool:
 
 
 def _without_widening(factor: Expr) -> Expr:
-    for dtype in (float32, bfloat16):
+    for dtype in (float32, bfloat16, float32):
         if isinstance(factor, Cast) and factor.dtype == dtype:
             factor = factor.argument
     return factor

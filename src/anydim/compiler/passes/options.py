@@ -41,6 +41,7 @@ _WORDS: Mapping[str, Mapping[str, Any]] = {  # options of a whole function other
     "memory": PLANNERS,
     "precision": {precision: precision for precision in _PRECISIONS},
 }
+ROUNDED = "/bfloat16"  # ends the name of a result that is stored rounded (`store_rounded.py`)
 WHOLE = ""  # the key of the schedule for every kernel of a function
 
 
@@ -74,6 +75,7 @@ class KernelOptions:
     def requested_schedule(self, results: Iterable[str]) -> tuple[str, str] | None:
         """The key and the text of the schedule for a kernel with these results."""
         for result in results:
+            result = result.removesuffix(ROUNDED)
             for name in (result, result.rsplit("/", 1)[-1]):
                 if name in self.schedules:
                     return name, self.schedules[name]

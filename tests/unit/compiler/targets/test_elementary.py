@@ -81,6 +81,18 @@ def test_accuracy(name: str, column: int, dtype: DType) -> None:
     assert error[worst] <= ACCURACY[name][column], f"{name}({values[worst]}): {error[worst]} ulp"
 
 
+def test_the_error_function_for_rounded_results() -> None:
+    """Errors of it and of GELU's last factor as stated, from -6 to 6 and beyond."""
+    special = [0.0, -0.0, 3.1, -3.1, 1e30, -numpy.inf, numpy.inf, 1e-40, numpy.nan]
+    x = numpy.append(numpy.linspace(-6, 6, 100_001), special).astype(numpy.float32)
+    (got,) = apply(("coarse_erf",), float32, x, lanes=8)
+    error = numpy.abs(got - REFERENCE["erf"](x))[:-1]
+    assert error.max() <= 1e-4 and numpy.isnan(got[-1])
+    finite = numpy.abs(x[:-1]) <= 6
+    assert (error * numpy.abs(x[:-1]))[finite].max() <= 3.7e-5
+    assert error[numpy.abs(x[:-1]) > 3.2].max() <= 8e-6
+
+
 def test_the_page_on_numerics_states_these_errors() -> None:
     page = Path(__file__).parents[4] / "docs" / "numerics.md"
     stated = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \|$", page.read_text("utf-8"), re.M)

@@ -180,12 +180,13 @@ class _Body:
             stride = self.size(form.keys.address.stride(axis.name))
             source = self._source(form.keys, form.depth.name)
             own = source.buffer, source.offset, stride, count
-            code.take(pack(*own, plan.depth, plan.lanes, plan.pairs))
+            code.take(pack(*own, plan.depth, plan.lanes, plan.pairs, plan.is_narrow(form.keys)))
             if plan.copies:
                 stride = self.size(form.values.address.stride(form.key.name))
                 source = self._source(form.values, form.width.name)
                 own = source.buffer, source.offset, stride, count
-                code.take(copy_values(*own, plan.width, plan.lanes, plan.pairs))
+                narrow = plan.is_narrow(form.values)
+                code.take(copy_values(*own, plan.width, plan.lanes, plan.pairs, narrow))
             self.packs.set(0)
 
     def _source(self, factor: Factor, column: str) -> ir.Address:
@@ -228,8 +229,11 @@ class _Body:
             stride = code.let(select(TURNED, heads, stride))
         offset = code.let(base + LOOP.first * stride)
         own = ir.Address(self.context.buffers[queries.tensor], offset)
-        if plan.pairs:
-            code.take(pack_queries(own.buffer, offset, stride, plan.depth, plan.lanes))
+        if plan.has_words(queries):
+            stride = stride / 2
+        elif plan.pairs:
+            narrow = plan.is_narrow(queries)
+            code.take(pack_queries(own.buffer, offset, stride, plan.depth, plan.lanes, narrow))
             own, stride = ir.Address("packed_queries", constant(0)), constant(plan.words)
         packed, panel = ir.Address("packed_keys", constant(0)), plan.words * plan.lanes
         scalars = plan.words, stride, plan.lanes, panel, plan.stride, quotient_up(keys, plan.lanes)

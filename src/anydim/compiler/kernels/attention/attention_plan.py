@@ -11,6 +11,7 @@ from anydim.compiler.kernels.attention_form import AttentionForm
 from anydim.compiler.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.compiler.kernels.codegen.writer import Buffer, Writer
 from anydim.compiler.kernels.ir import register, select, variables
+from anydim.compiler.kernels.matmul.product_axes import Factor
 from anydim.lang.tree import Axis
 from anydim.sizes import Size, align_up, as_size, ceil_div, minimum, product
 
@@ -79,6 +80,14 @@ class Plan:
     def pairs(self) -> bool:
         """Whether factors are words of two bfloat16; scores and sums are float32."""
         return self.form.rounds
+
+    def is_narrow(self, factor: Factor) -> bool:
+        """Whether a factor, or the result, is stored as bfloat16."""
+        return factor.tensor in self.form.narrow
+
+    def has_words(self, factor: Factor) -> bool:
+        """Whether pairs of elements along a row of a factor are words in memory."""
+        return self.pairs and self.is_narrow(factor) and are_words(factor)
 
     @property
     def words(self) -> int:
@@ -171,7 +180,7 @@ class Plan:
             # Values are read in place where their rows are whole vectors: a copy gains nothing.
             rows_of_values = ceil_div(keys, 2) if self.pairs else keys
             entries.append(("packed_values", rows_of_values * self.padded))
-        if self.pairs:
+        if self.pairs and not self.has_words(self.form.queries):
             entries.append(("packed_queries", self.rows * self.words))
         parts: list[ScratchPart] = []
         for name, elements in entries:
@@ -188,6 +197,14 @@ class Plan:
     def scratch(self) -> Size:
         """Bytes of all parts."""
         return _end(list(self.parts))
+
+
+def are_words(factor: Factor) -> bool:
+    """Whether rows of 16-bit elements begin at words."""
+    at = factor.address
+    steps = (at.constant, *(step for _, step in at.terms))
+    ones = [step for step in steps if step.constant is None or step.constant % 2]
+    return [step.constant for step in ones] == [1]
 
 
 def shared_heads(form: AttentionForm) -> Axis | None:

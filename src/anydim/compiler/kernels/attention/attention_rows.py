@@ -20,7 +20,7 @@ from anydim.compiler.kernels.attention.attention_plan import LOOP, Plan
 from anydim.compiler.kernels.codegen.arithmetic import first_lanes
 from anydim.compiler.kernels.codegen.scalar_lowering import ScalarLowering
 from anydim.compiler.kernels.codegen.writer import Buffer, Variable, Writer
-from anydim.compiler.kernels.ir import apply, constant, fma, select, shuffle
+from anydim.compiler.kernels.ir import apply, constant, fma, for_pairs, select, shuffle
 from anydim.lang.tree import Read
 
 MINUS_INFINITY = float("-inf")
@@ -149,7 +149,7 @@ def powers(plan: Plan) -> tuple[ir.Step, ...]:
             power = exp_nonpositive(code, line.load(column, plan.lanes) - top)
             if plan.pairs:
                 pairs = Buffer(code, "scores", bfloat16).part(number * (2 * plan.stride))
-                pairs.store(column, power.as_(bfloat16))
+                pairs.store(column, for_pairs(power))
             else:
                 line.store(column, power)
             total += power
@@ -178,7 +178,8 @@ def result_rows(
         row = plan.row(unit, number)
         start = row.offset(form.output.address.without(form.width.name))
         code.take((*row.steps, *ahead))
-        result = Buffer(code, row.context.buffers[form.output.tensor], float32).part(start)
+        dtype = bfloat16 if plan.is_narrow(form.output) else float32
+        result = Buffer(code, row.context.buffers[form.output.tensor], dtype).part(start)
         index = code.let(LOOP.at + number)
         mixed = Buffer(code, "mixed", float32).part(code.let(number * plan.padded))
         if plan.blocks:
@@ -219,4 +220,4 @@ def _divide(code: Writer, plan: Plan, result: Buffer, source: Buffer, index: ir.
         mask = first_lanes(constant(remaining), plan.lanes) if remaining < plan.lanes else None
         value = source.load(column, plan.lanes) / divisor
         value = value if good is None else select(good, value, 0)
-        result.store(column, value, mask)
+        result.store(column, value.as_(result.dtype), mask)

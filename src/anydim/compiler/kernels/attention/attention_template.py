@@ -18,7 +18,7 @@ from anydim.base.dtypes import float32, uint8
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.attention.attention_loops import attention_steps
-from anydim.compiler.kernels.attention.attention_plan import Plan, heads_of
+from anydim.compiler.kernels.attention.attention_plan import Plan, are_words, heads_of
 from anydim.compiler.kernels.attention.key_panels import tile_library, tile_rows
 from anydim.compiler.kernels.attention_form import AttentionForm, attention_form
 from anydim.compiler.kernels.codegen.scalar_lowering import Context, SizeParameters
@@ -80,7 +80,7 @@ class Bfloat16Attention(Attention):
 
 def _propose(form: AttentionForm, task: Task) -> Attention | None:
     machine, lanes = task.machine, task.machine.lanes(float32)
-    if form.widens or form.rounds or lanes % 4 or lanes & (lanes - 1):
+    if form.widens or form.rounds or form.narrow or lanes % 4 or lanes & (lanes - 1):
         return None
     rows = tile_rows(machine.registers)
     fitting = machine.l1_bytes * 3 // 4 // (rows * float32.bytes)
@@ -98,10 +98,18 @@ def _propose_pairs(form: AttentionForm, task: Task) -> Bfloat16Attention | None:
     whole = form.query.extent == form.key.extent and (form.depth.extent.constant or 1) % 2 == 0
     if not (form.rounds and task.machine.pairs and whole):
         return None
-    plain = _propose(replace(form, rounds=False), task)
+    in_rows = form.keys.address.stride(form.depth.name).constant == 1
+    if form.keys.tensor in form.narrow and in_rows and not are_words(form.keys):
+        return None
+    plain = _propose(_exact(form), task)
     if plain is None:
         return None
     return Bfloat16Attention(plain.query_block, plain.key_block, plain.lanes, plain.rows)
+
+
+def _exact(form: AttentionForm) -> AttentionForm:
+    """The same attention of float32."""
+    return replace(form, rounds=False, widens=False, narrow=frozenset())
 
 
 def _fit(form: AttentionForm, key_block: int, box: Box) -> bool:
@@ -153,13 +161,15 @@ def _versions(form: AttentionForm, schedule: Attention, box: Box) -> Listed:
 
 
 def _lower_pairs(form: AttentionForm, schedule: Bfloat16Attention, task: Task) -> Launch:
-    """Lower to the kernel of bfloat16, and to that of float32 for few keys."""
-    plain = _propose(replace(form, rounds=False), task)
+    """Lower to the kernel of bfloat16, and to that of float32 for few keys that it has to round."""
+    if form.narrow:
+        return _lower(form, schedule, task)
+    plain = _propose(_exact(form), task)
     return versioned_launch(
         (
             Version(
                 "exact", at_most(form.key.extent, MIN_PAIRED - 1), plain,
-                lambda own: _lower(replace(form, rounds=False), own, task),
+                lambda own: _lower(_exact(form), own, task),
             ),
             Version(
                 "pairs", ALWAYS, replace(schedule, version=ANY),

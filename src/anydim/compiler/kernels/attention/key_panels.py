@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 
-from anydim.base.dtypes import bfloat16, float32, int32, uint16
+from anydim.base.dtypes import DType, bfloat16, float32, int32, uint16
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.attention.attention_plan import LOOP
 from anydim.compiler.kernels.codegen.arithmetic import first_lanes
@@ -26,7 +26,7 @@ from anydim.compiler.kernels.codegen.register_transpose import (
     transposed_block,
 )
 from anydim.compiler.kernels.codegen.writer import Buffer, Writer
-from anydim.compiler.kernels.ir import Like, constant, dot_pairs, fma, least
+from anydim.compiler.kernels.ir import Like, constant, dot_pairs, fma, for_pairs, least
 
 GROUP = 4  # elements of a row per load, and lanes per transpose
 AHEAD = 6  # panels: the keys of a decoder's step are far, and 16 rows alternately are no stream
@@ -36,11 +36,16 @@ SCALARS = ("count", "a_row", "b_row", "b_panel", "c_row", "vectors")
 
 def pack_keys(
     keys: str, start: ir.Value, stride: ir.Value, count: ir.Value, depth: int, lanes: int,
-    pairs: bool,
+    pairs: bool, narrow: bool,
 ) -> tuple[ir.Step, ...]:  # fmt: skip
-    """Return steps that fill "packed_keys" from rows of `depth` elements, `stride` apart."""
-    code = Writer("keys_")
+    """Return steps that fill "packed_keys" from rows of `depth` elements, `stride` apart.
+
+    Elements of `narrow` keys lie in memory as words.
+    """
+    code, each = Writer("keys_"), 2 if narrow else 1
     source, held = Buffer(code, keys, float32), count
+    if narrow:
+        start, stride, depth, pairs = start / 2, stride / 2, depth // 2, False
     with code.range(0, LOOP.panels) as panel:
         first = code.let(panel * lanes)
         size = depth // 2 if pairs else depth
@@ -52,18 +57,19 @@ def pack_keys(
                 own = numbers if last is None else (least(n, last) for n in numbers)
                 rows = [source.part(code.let(n * stride + start)) for n in own]
                 ahead = code.let((first + AHEAD * lanes) * stride + start)
-                prefetch = partial(_prefetch, code, keys, ahead, stride)
+                prefetch = partial(_prefetch, code, keys, ahead, stride, each)
                 _panel(code, rows, target, depth, pairs, prefetch)
     return code.written
 
 
 def _prefetch(
-    code: Writer, keys: str, start: ir.Value, stride: ir.Value, column: ir.Value, lanes: int
-) -> None:
+    code: Writer, keys: str, start: ir.Value, stride: ir.Value, each: int, column: ir.Value,
+    lanes: int,
+) -> None:  # fmt: skip
     """Prefetch the line at `column` of every fourth row: the next three columns get the others."""
     offset = code.let(start + (column / GROUP & GROUP - 1) * stride + column)
     for row in range(0, lanes, GROUP):
-        code.emit(ir.Prefetch(keys, offset + stride * row, far=True))
+        code.emit(ir.Prefetch(keys, (offset + stride * row) * each, far=True))
 
 
 def _panel(
@@ -97,11 +103,11 @@ def _columns(
 
 def copy_keys(
     keys: str, start: ir.Value, stride: ir.Value, count: ir.Value, depth: int, lanes: int,
-    pairs: bool,
+    pairs: bool, narrow: bool,
 ) -> tuple[ir.Step, ...]:  # fmt: skip
     """Return steps that fill "packed_keys" from columns of contiguous keys, `stride` apart."""
     code = Writer("keys_")
-    source, target = (Buffer(code, name, float32) for name in (keys, "packed_keys"))
+    source, target = Buffer(code, keys, _dtype(narrow)), Buffer(code, "packed_keys", float32)
     with code.range(0, LOOP.panels) as panel:
         first = code.let(panel * lanes)
         inside = code.let(first_lanes((count - first), lanes))
@@ -116,14 +122,14 @@ def copy_keys(
 
 def copy_values(
     values: str, start: ir.Value, stride: ir.Value, count: ir.Value, width: int, lanes: int,
-    pairs: bool,
+    pairs: bool, narrow: bool,
 ) -> tuple[ir.Step, ...]:  # fmt: skip
     """Return steps that fill "packed_values" with rows of `width`, zero-padded to vectors.
 
     With `pairs`, words hold elements of two rows; the last row may be paired with zeros.
     """
     code, each = Writer("values_"), 2 if pairs else 1
-    source, target = (Buffer(code, name, float32) for name in (values, "packed_values"))
+    source, target = Buffer(code, values, _dtype(narrow)), Buffer(code, "packed_values", float32)
     with code.range(0, count, each) as row:
         own = source.part(code.let(row * stride + start))
         packed = target.part(code.let(row / each * (-(-width // lanes) * lanes)))
@@ -140,25 +146,32 @@ def copy_values(
 
 
 def pack_queries(
-    queries: str, start: ir.Value, stride: ir.Value, depth: int, lanes: int
+    queries: str, start: ir.Value, stride: ir.Value, depth: int, lanes: int, narrow: bool
 ) -> tuple[ir.Step, ...]:
     """Return steps that fill "packed_queries" with the tile's rows as bfloat16."""
     code = Writer("queries_")
-    source = Buffer(code, queries, float32)
-    target = Buffer(code, "packed_queries", bfloat16)
+    source, target = Buffer(code, queries, _dtype(narrow)), Buffer(code, "packed_queries", bfloat16)
     with code.range(0, LOOP.tile) as row:
         own, packed = (b.part(code.let(row * s + a)) for b, s, a in
                        ((source, stride, start), (target, depth, 0)))  # fmt: skip
         for column in range(0, depth, lanes):
             remaining = depth - column
             mask = None if remaining >= lanes else first_lanes(constant(remaining), lanes)
-            packed.store(column, own.load(column, lanes, mask).as_(bfloat16), mask)
+            packed.store(column, _as_element(own.load(column, lanes, mask)), mask)
     return code.written
+
+
+def _dtype(narrow: bool) -> DType:
+    return bfloat16 if narrow else float32
+
+
+def _as_element(value: ir.Value) -> ir.Value:
+    return value if value.dtype == bfloat16 else for_pairs(value)
 
 
 def pair_words(first: ir.Value, second: ir.Value) -> ir.Value:
     """Return words of two bfloat16 per lane, the first one in the lower half."""
-    low, high = (v.as_(bfloat16).bits(uint16).as_(int32) for v in (first, second))
+    low, high = (_as_element(v).bits(uint16).as_(int32) for v in (first, second))
     return (low | high << 16).bits(float32)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TypeAlias, TypeVar, Union
 
-from anydim.base.dtypes import DTYPES, DType, boolean, int64
+from anydim.base.dtypes import DTYPES, DType, bfloat16, boolean, int64
 from anydim.base.records import dataclass
 from anydim.compiler.kernels.ir.operators import Number, Operators
 from anydim.lang.functions import FUNCTIONS
@@ -148,7 +148,7 @@ class Convert(Value):
     """Lane by lane conversion to another element type (numpy's astype).
 
     A float that `fits` is not NaN and in the range of the integer type; the result for any other
-    float is unspecified.
+    float is unspecified. A float32 that `fits` bfloat16 may become zero if it is subnormal.
     """
 
     type: Type
@@ -319,6 +319,11 @@ def iota(lanes: int, dtype: DType = int64) -> Value:
 def shuffle(left: Value, right: Value, lanes: tuple[int, ...]) -> Value:
     """Lanes selected from left (0..n-1) and right (n..2n-1)."""
     return Shuffle(Type(left.dtype, len(lanes)), left, right, lanes)
+
+
+def for_pairs(value: Value) -> Value:
+    """A float32 as bfloat16 for products of pairs, which take subnormal numbers as zeros."""
+    return Convert(Type(bfloat16, value.type.lanes), value, fits=True)
 
 
 def splat(value: Value, lanes: int) -> Value:

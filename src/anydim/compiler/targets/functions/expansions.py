@@ -13,7 +13,7 @@ from anydim.base.dtypes import DType
 from anydim.compiler.targets.functions import simple
 from anydim.compiler.targets.functions.circular import acos, asin, atan, cos, sin, tan
 from anydim.compiler.targets.functions.dots import dot_bfloat16
-from anydim.compiler.targets.functions.error import erf
+from anydim.compiler.targets.functions.error import coarse_erf, erf
 from anydim.compiler.targets.functions.exponential import exp, exp_nonpositive, expm1, sigmoid, tanh
 from anydim.compiler.targets.functions.hyperbolic import acosh, asinh, atanh, cosh, sinh
 from anydim.compiler.targets.functions.logarithm import log, log1p
@@ -24,7 +24,7 @@ from anydim.compiler.targets.functions.writer import Lanes
 # of arguments of one type, names or constants
 FLOATING: dict[str, Callable[..., Lanes]] = {
     "exp": exp, "exp_nonpositive": exp_nonpositive, "expm1": expm1, "log": log, "log1p": log1p,
-    "sigmoid": sigmoid, "erf": erf, "pow": power, "rsqrt": simple.rsqrt,
+    "sigmoid": sigmoid, "erf": erf, "coarse_erf": coarse_erf, "pow": power, "rsqrt": simple.rsqrt,
     "sin": sin, "cos": cos, "tan": tan, "asin": asin, "acos": acos, "atan": atan,
     "sinh": sinh, "cosh": cosh, "tanh": tanh, "asinh": asinh, "acosh": acosh, "atanh": atanh,
     "fmod": remainder, "mod": modulo, "floordiv": floor_divide,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, get_args
 
-from anydim.base.dtypes import DType, float16, float32
+from anydim.base.dtypes import DType, bfloat16, float16, float32
 from anydim.base.errors import InternalError
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir import apply
@@ -19,6 +19,7 @@ from anydim.compiler.kernels.ir.steps import assigned_registers
 from anydim.compiler.targets.functions.conversions import expand_conversion, to_flag
 from anydim.compiler.targets.functions.expansions import expansion
 from anydim.compiler.targets.functions.exponential import multiply_gate
+from anydim.compiler.targets.functions.narrow import narrow_normal
 from anydim.compiler.targets.functions.power import EXPONENTS, round_number
 from anydim.compiler.targets.functions.primitives import LOGICAL, PREDICATES, Primitives
 from anydim.compiler.targets.functions.writer import Expander, Lanes, result_type, type_of
@@ -91,7 +92,10 @@ class _Legaliser:
             return value
         if self.target.converts(have.dtype, wanted, fits):
             return self.writer.name(ir.Convert(type_of(wanted, have.lanes), value, fits))
-        return expand_conversion(Lanes(self.writer, self.writer.name(value)), wanted).value
+        named = Lanes(self.writer, self.writer.name(value))
+        if wanted == bfloat16 and self.target.converts(have.dtype, wanted, True):
+            return narrow_normal(named).value
+        return expand_conversion(named, wanted).value
 
     # ---- values --------------------------------------------------------------------------------
 

@@ -6,16 +6,18 @@ nearest even (float8_e8m0fnu: ties away from zero), as in `ml_dtypes`; see `Form
 
 from __future__ import annotations
 
-from anydim.base.dtypes import DType, Format, float16, float32, int32
+from anydim.base.dtypes import DType, Format, bfloat16, float16, float32, int32, uint16, uint32
 from anydim.base.errors import InternalError
+from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.ir import select
-from anydim.compiler.targets.functions.writer import Lanes
+from anydim.compiler.targets.functions.writer import Lanes, type_of
 from anydim.lang.functions import unsigned_type
 
 _INFINITY = 0x7F800000  # float32 infinity
 _FRACTION = 23
 _QUIET = _INFINITY | 1 << (_FRACTION - 1)  # a NaN
 _BIAS = 127
+_SUBNORMAL = 0xFFFFFF  # above twice the bits of a subnormal float32, less 1
 _HALF = Format(5, 10, 15, 0x7BFF, 0x7C00, 0x7E00)
 
 
@@ -40,6 +42,16 @@ def narrow(x: Lanes, wanted: DType) -> Lanes:
         code = select(magnitude > _INFINITY, form.nan, _round_magnitude(magnitude, form))
         code = _with_sign(code, sign, form)
     return code.as_(unsigned_type(wanted)).bits(wanted)
+
+
+def narrow_normal(x: Lanes) -> Lanes:
+    """Round a float32 to bfloat16 by the machine's conversion, which makes subnormal numbers zeros:
+    vectors with one are rounded by `narrow`."""
+    code = x.of(ir.Convert(type_of(bfloat16, x.lanes), x.value, fits=True)).bits(uint16).register()
+    bits = x.bits(uint32)
+    with (((bits << 1) - 1) < _SUBNORMAL).when_any():  # of 0, the difference wraps
+        code.set(narrow(x, bfloat16).bits(uint16))
+    return code.bits(bfloat16)
 
 
 def _format(dtype: DType) -> Format:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from anydim.base.dtypes import DTYPES, DType, boolean, float16, float32, float64
+from anydim.base.dtypes import DTYPES, DType, bfloat16, boolean, float16, float32, float64
 from anydim.base.records import dataclass
 
 COMPARISONS = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"))
@@ -46,12 +46,14 @@ class Primitives:
     """The operations of a target beyond the common ones.
 
     `float16`: it compares float16 and converts it to and from float32; `halves`: conversion only.
+    `bfloat16`: it rounds float32 to it, subnormal numbers to zeros.
     `functions`: native functions of float32 and float64, possibly 'copysign' (size, sign).
     """
 
     float16: bool = False
     functions: frozenset[str] = frozenset()
     halves: bool = False
+    bfloat16: bool = False
 
     def computes(self, function: str, dtype: DType) -> bool:
         """Whether the target has a function for an element type of its arguments."""
@@ -74,6 +76,8 @@ class Primitives:
         """Whether the target has a conversion between two element types."""
         if have == wanted:
             return True
+        if (have, wanted) == (float32, bfloat16):
+            return self.bfloat16 and fits
         if have.stored or wanted.stored or have.format is not None or wanted.format is not None:
             return False
         if float16 in (have, wanted):

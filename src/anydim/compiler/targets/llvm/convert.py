@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from anydim.base.dtypes import DType, int32
+from anydim.base.dtypes import DType, bfloat16, float32, int32
+from anydim.compiler.targets.llvm.dots import round_to_bfloat16
 from anydim.compiler.targets.llvm.lanes import Lanes
 
 
@@ -14,6 +15,8 @@ def convert(v: Lanes, value: str, wanted: DType) -> str:
     """
     if v.lanes > 1 and v.emitter.module.processor.is_wasm and _is_narrow(v.dtype, wanted):
         return convert(v.like(int32), convert(v, value, int32), wanted)
+    if wanted == bfloat16 and v.dtype == float32:
+        return round_to_bfloat16(v, value)
     instruction = _instruction(v.dtype, wanted)
     return v.cast(instruction, value, wanted) if instruction else value
 

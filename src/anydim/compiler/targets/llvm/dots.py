@@ -1,5 +1,6 @@
 """Sums of four products of bytes, by the best available instruction; all variants are exact.
-Sums of two products of bfloat16, where there is an instruction (`functions/dots.py` elsewhere).
+Sums of two products of bfloat16, where there is an instruction (`functions/dots.py` elsewhere), and
+conversions to it.
 
 AVX512-VNNI and AVX-VNNI have one instruction. Other x86 and WebAssembly multiply pairs of 16-bit
 numbers and add them (vpmaddwd, i32x4.dot): even and odd bytes are widened separately. ARM's dot
@@ -8,7 +9,7 @@ products are of bytes that are both signed. The fallback processes single bytes.
 
 from __future__ import annotations
 
-from anydim.base.dtypes import int16, uint8
+from anydim.base.dtypes import bfloat16, int16, uint8
 from anydim.compiler.targets.llvm.lanes import Lanes
 from anydim.compiler.targets.llvm.spelling import type_text
 
@@ -86,6 +87,7 @@ def _one_by_one(v: Lanes, left: str, right: str, total: str) -> str:
 # ---- bfloat16 ----------------------------------------------------------------------------------
 
 _FEWEST = 4  # lanes of the narrowest instruction
+_LEAST, _MOST = 8, 16  # lanes of conversions
 
 
 def has_pair_dots(have: frozenset[str]) -> bool:
@@ -103,6 +105,34 @@ def dot_bfloat16(v: Lanes, left: str, right: str, total: str) -> str:
     parts = [(kind, _as(v, operand, kind)) for operand in (left, right)]
     name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * v.lanes}"
     return v.emitter.intrinsic(v.text, name, (v.text, total), *parts)
+
+
+def round_to_bfloat16(v: Lanes, value: str) -> str:
+    """Return float32 as bfloat16, subnormal numbers as zeros.
+
+    By intrinsics: LLVM 22 fails to legalise some fptrunc to bfloat.
+    """
+    emitter, stored = v.emitter, Lanes(v.emitter, bfloat16, v.lanes)
+    if v.lanes > _MOST:
+        half = Lanes(emitter, v.dtype, v.lanes // 2)
+        parts = []
+        for start in (0, half.lanes):
+            order = _lane_list(range(start, start + half.lanes))
+            text = f"shufflevector {v.text} {value}, {v.text} poison, {order}"
+            parts.append(round_to_bfloat16(half, emitter.pure(text, (value,))))
+        both = ", ".join(f"{half.like(bfloat16).text} {part}" for part in parts)
+        return emitter.pure(f"shufflevector {both}, {_lane_list(range(v.lanes))}", parts)
+    if v.lanes < _LEAST:
+        wide = Lanes(emitter, v.dtype, _LEAST)
+        made = round_to_bfloat16(wide, widen(v, wide, value))
+        return first_lanes(stored, wide.like(bfloat16), made)
+    kind, name = f"<{v.lanes} x bfloat>", f"llvm.x86.avx512bf16.cvtneps2bf16.{32 * v.lanes}"
+    rounded = emitter.intrinsic(kind, name, (v.text, value))
+    return emitter.pure(f"bitcast {kind} {rounded} to {stored.text}", (rounded,))
+
+
+def _lane_list(lanes: range) -> str:
+    return f"<{len(lanes)} x i32> <{', '.join(f'i32 {lane}' for lane in lanes)}>"
 
 
 def widen(v: Lanes, wide: Lanes, value: str) -> str:

@@ -18,5 +18,6 @@ def primitives(processor: Processor) -> Primitives:
     Without native float16 conversions LLVM would call library functions that are not linked.
     """
     float16 = processor.architecture not in ("x86_64", "riscv64", WASM) or "f16c" in processor.has
-    pairs = {"dot_bfloat16"} if has_pair_dots(processor.has) else set()
-    return Primitives(float16, _FUNCTIONS | pairs)
+    pairs = has_pair_dots(processor.has)
+    functions = _FUNCTIONS | ({"dot_bfloat16"} if pairs else set())
+    return Primitives(float16, functions, bfloat16=pairs)

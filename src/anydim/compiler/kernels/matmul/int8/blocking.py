@@ -78,12 +78,12 @@ def cut_of(
     tiles = ceil_div(form.m.extent, tile.rows)
     blocks, max_tiles = as_size(1), tiles  # an upper bound of a block's tiles
     if not layout.a_packed:
-        kept = maximum(as_size(machine.l2_bytes * 3 // 8) // (row_bytes * tile.rows), 1)
+        kept = maximum(as_size(machine.l2_bytes * 3 // 8) // maximum(row_bytes * tile.rows, 1), 1)
         limit = minimum(kept * tile.rows, MAX_ROWS)
         blocks = maximum(ceil_div(form.m.extent, limit), 1)
         max_tiles = minimum(tiles, ceil_div(limit, tile.rows))
     a_bytes = max_tiles * align_up(row_bytes * tile.rows, LINE) + 2 * LINE
-    if layout.a_packed:
+    if not layout.a_copied:
         a_bytes = as_size(0)
     b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
     work = work_of(around, form.m.extent, tiles, joined.all, form.tap_count * form.k)

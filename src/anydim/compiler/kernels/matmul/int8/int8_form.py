@@ -123,6 +123,11 @@ class Int8Form(InLoops):
         single = {**dict(self.rows), **dict(self.columns)}
         return {**walks, **single, **dict(self.taps), "k": self.k}
 
+    def loops_of(self, factor: Int8Factor) -> list[Int8Walk]:
+        """The loops that a factor uses."""
+        used = free_axes(factor.read)
+        return [walk for walk in self.loops if walk.name in used]
+
     @property
     def work(self) -> Size:
         """Multiply-adds in total."""
@@ -215,10 +220,12 @@ def read_widened(expr: Expr, types: Mapping[str, TensorType]) -> Read | None:
     """Match float32 of a read that is bfloat16, or rounded to it from float32."""
     if not (isinstance(expr, Cast) and expr.dtype == float32):
         return None
-    narrow = expr.argument
-    if isinstance(narrow, Cast) and narrow.dtype == bfloat16 and isinstance(narrow.argument, Read):
-        return narrow.argument if types[narrow.argument.tensor].dtype == float32 else None
-    fits = isinstance(narrow, Read) and types[narrow.tensor].dtype == bfloat16
+    narrow, dtype = expr.argument, bfloat16
+    if isinstance(narrow, Cast) and narrow.dtype == bfloat16:
+        narrow, dtype = narrow.argument, float32
+        if isinstance(narrow, Cast) and narrow.dtype == float32:
+            narrow, dtype = narrow.argument, bfloat16  # stored rounded
+    fits = isinstance(narrow, Read) and types[narrow.tensor].dtype == dtype
     return narrow if isinstance(narrow, Read) and fits else None
 
 

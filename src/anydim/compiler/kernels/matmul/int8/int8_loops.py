@@ -18,8 +18,7 @@ from anydim.base.dtypes import int32, uint8
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import index_sum, loop, quotient
 from anydim.compiler.kernels.codegen.scalar_lowering import Context, SizeParameters
-from anydim.compiler.kernels.inference import free_axes
-from anydim.compiler.kernels.ir import constant, greatest, least, number, select, variable
+from anydim.compiler.kernels.ir import constant, greatest, least, select, variable
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.matmul.blocked_loops import Blocked, Level
 from anydim.compiler.kernels.matmul.epilogue import PRODUCT, read_by, read_in_place
@@ -34,7 +33,7 @@ from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import (
     bytes_library,
     tile_function,
 )
-from anydim.compiler.kernels.matmul.int8.int8_packing import BytesPack
+from anydim.compiler.kernels.matmul.int8.int8_packing import BytesPack, zero_padding
 from anydim.compiler.kernels.matmul.int8.packed_layout import (
     COLUMN_SUMS,
     ROW_SUMS,
@@ -45,6 +44,7 @@ from anydim.compiler.kernels.matmul.int8.pair_micro_kernels import (
     MAX_NARROW,
     narrow_function,
     pair_library,
+    prefetch_part,
 )
 from anydim.compiler.kernels.matmul.int8.stride_phases import (
     UNSORTED,
@@ -61,6 +61,7 @@ from anydim.lang.tree.affine import Affine, reads
 from anydim.sizes import ALWAYS, NEVER, Size, as_size, at_least, at_most, ceil_div
 
 _NONE = constant(0)
+_NOTHING_AHEAD: dict[str, ir.Value] = {"ahead": _NONE, "step": _NONE}
 
 
 class Int8Writer(Blocked):
@@ -158,7 +159,7 @@ class Int8Writer(Blocked):
         made = PartsPack if self.form.word.split else BytesPack
         pack = made(self.form, self.layout, context, self.pointers, lanes)
         self.packing: dict[str, ir.Function] = {}
-        if not self.layout.a_packed:
+        if self.layout.a_copied:
             self.packing["rows"] = pack.rows()
         if self.image is not None:
             images = (
@@ -194,12 +195,7 @@ class Int8Writer(Blocked):
         """Zero the padding after the words of the panel in scratch, which stays unwritten."""
         if self.layout.b_packed:
             return []
-        value, lanes, layout = self.sizes.value, self.tile.lanes, self.layout
-        start, stop = (value(words) * layout.width for words in (layout.words, layout.whole))
-        at = self._b_at() + variable("zero_at")
-        return [
-            loop("zero_at", start, stop, lanes, ir.Store("scratch", at, number(int32, 0, lanes)))
-        ]
+        return zero_padding(self.layout, self.sizes.value, self.tile.lanes, self._b_at())
 
     def rectangle(self) -> Sequence[ir.Step]:
         every = super().rectangle()
@@ -281,14 +277,16 @@ class Int8Writer(Blocked):
 
     def _packed_group(self, factor: Int8Factor) -> ir.Value:
         """Return the group of a packed factor for the current loop indices."""
-        used = free_axes(factor.read)
-        loops = [(walk.name, walk.extent) for walk in self.form.loops if walk.name in used]
+        loops = [(walk.name, walk.extent) for walk in self.form.loops_of(factor)]
         return index_sum(*packed_at(loops, 1, lambda _, size: self.sizes.value(size)))
 
     def _a_at(self) -> ir.Value:
         """Return the first row of the block, in a or in scratch; of panels, the first one."""
-        if not self.layout.a_packed:
+        if self.layout.a_copied:
             return constant(0)
+        if not self.layout.a_packed:
+            row = variable("block_row") * self.sizes.value(self.layout.row)
+            return self.at(*self.layout.first_word(self.form)) + row
         group = self._packed_group(self.form.a)
         if self.layout.height > 1:
             panels = ceil_div(self.form.m.extent, self.layout.height)
@@ -426,24 +424,16 @@ class Int8Writer(Blocked):
                 self.layout.row
             )
         given = {} if rows is None else {"rows": rows}
-        given |= self._ahead(quotient(row - variable("block_row"), self.tile.rows))
+        if self.form.word.is_pair:
+            given |= self._ahead(quotient(row - variable("block_row"), self.tile.rows))
         return call(name, **self._factors(at), **given, c=ir.Address("sums", sums))
 
     def _ahead(self, number: ir.Value) -> dict[str, ir.Value]:
-        """Return where tile `number` of a block prefetches the next panel: the first tiles a part
-        of it each, a line in an unrolled step."""
-        tile, layout = self.tile, self.layout
-        if not self.form.word.is_pair:
-            return {}
+        """Return where tile `number` of a block prefetches the next panel."""
+        layout, value = self.layout, self.sizes.value
         if layout.depth > 1 or not layout.b_packed:
-            return {"ahead": constant(0), "step": constant(0)}
-        each = self.sizes.value(layout.words) * (tile.lanes // tile.unroll)
-        own = number < tile.vectors * tile.unroll
-        further = self.sizes.value(layout.panel) + number * each
-        return {
-            "ahead": select(own, further, 0),
-            "step": select(own, constant(tile.lanes), 0),
-        }
+            return _NOTHING_AHEAD
+        return prefetch_part(self.tile, number, value(layout.words), value(layout.panel))
 
     def _unfit_rows(self) -> list[ir.Step]:
         """Compute the sums of a tile's rows that have no parts, in float32."""
@@ -462,8 +452,7 @@ class Int8Writer(Blocked):
         """Compute the sums of a panel of rows by a few columns."""
         at = self._rows_at(quotient(row, self.layout.height))
         name = narrow_function(self.prefix)
-        own = {"ahead": constant(0), "step": constant(0)}
-        return call(name, **self._factors(at), **own, c=ir.Address("sums", constant(0)))
+        return call(name, **self._factors(at), **_NOTHING_AHEAD, c=ir.Address("sums", _NONE))
 
     def _rows_at(self, panel: ir.Value) -> ir.Value:
         """Return the offset of a panel of rows."""
@@ -486,7 +475,11 @@ class Int8Writer(Blocked):
             elif layout.a_packed:
                 a_at, own["a_run"] = a_at + start * layout.height, run
         a, b = ("a" if layout.a_packed else "scratch"), ("b" if layout.b_packed else "scratch")
-        return {**own, "a": ir.Address(a, a_at * WORD), "b": ir.Address(b, b_at * WORD)}
+        a_address = ir.Address(a, a_at * WORD)
+        if layout.stride is not None:
+            at = a_at * self.form.word.count
+            a_address = ir.Address(self.buffers[self.form.a.read.tensor], at)
+        return {**own, "a": a_address, "b": ir.Address(b, b_at * WORD)}
 
     def _epilogue(self, sums_row: ir.Value, first: ir.Value = _NONE) -> ir.Step:
         """Run the epilogue of a tile, image by image; its sums start at `first`."""

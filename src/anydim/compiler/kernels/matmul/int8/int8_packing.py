@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from anydim.base.dtypes import int32, uint8, uint16
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
-from anydim.compiler.kernels.codegen.arithmetic import quotient
+from anydim.compiler.kernels.codegen.arithmetic import loop, quotient
 from anydim.compiler.kernels.codegen.scalar_lowering import Context, ScalarLowering
 from anydim.compiler.kernels.codegen.writer import Writer
 from anydim.compiler.kernels.ir import (
@@ -30,6 +30,7 @@ from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import dot
 from anydim.compiler.kernels.matmul.int8.packed_layout import Layout, OperandSign
 from anydim.compiler.kernels.matmul.int8.word_types import BYTES, WORD, WordType
 from anydim.lang.tree import Apply, Cast, Expr, Literal
+from anydim.sizes import Size
 
 FLIP = 0x80808080
 _ONES = 0x01010101
@@ -296,6 +297,15 @@ class BytesPack:
                 make(own, at, mask)
 
         self.code.sweep(constant(0), extent, self.lanes, vector)
+
+
+def zero_padding(
+    layout: Layout, value: Callable[[Size], ir.Value], lanes: int, panel: ir.Value
+) -> list[ir.Step]:
+    """Return steps that zero the padding after the words of a panel in scratch."""
+    start, stop = (value(words) * layout.width for words in (layout.words, layout.whole))
+    at = panel + variable("zero_at")
+    return [loop("zero_at", start, stop, lanes, ir.Store("scratch", at, number(int32, 0, lanes)))]
 
 
 def _element(factor: Int8Factor, sign: OperandSign, word: WordType) -> Expr:

@@ -32,7 +32,7 @@ from anydim.compiler.kernels.matmul.int8.word_types import PAIRS, WordType
 from anydim.compiler.kernels.matmul.register_tile import Tile
 from anydim.lang.tree import Apply, Cast, Expr, Group, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import rewrite
-from anydim.sizes import Size, align_up, maximum, product
+from anydim.sizes import Size, align_up, as_size, maximum, product
 
 _LINE = 16  # words of a cache line
 ROW_SUMS, COLUMN_SUMS = "sums of rows", "sums of columns"
@@ -62,7 +62,8 @@ class Layout:
     """`words` of a row (without its sum), columns of a panel, and both operands.
 
     A product takes `depth` words of a type at once. Sums add the `kept` taps. Each of `parts` of
-    the numbers has `part` words, whole products of them if there are several.
+    the numbers has `part` words, whole products of them if there are several. Rows of a that are
+    read where they lie are `stride` words apart.
     """
 
     a: OperandSign
@@ -78,6 +79,12 @@ class Layout:
     height: int
     parts: int
     part: Size
+    stride: Size | None
+
+    @property
+    def a_copied(self) -> bool:
+        """Whether rows of a are packed on use."""
+        return not self.a_packed and self.stride is None
 
     @property
     def row(self) -> Size:
@@ -86,9 +93,18 @@ class Layout:
         Rows of pairs begin with a line, and an odd number of lines apart, so that the rows of a
         tile lie in different sets of a cache.
         """
+        if self.stride is not None:
+            return self.stride
         if self.word == PAIRS and self.depth == 1 and not self.a_packed:
             return align_up(maximum(self.words - _LINE, 0), 2 * _LINE) + _LINE
         return align_up(self.words + 1, self.depth)
+
+    def first_word(self, form: Int8Form) -> tuple[Size, list[tuple[str, Size]]]:
+        """Return the offset of the first row in its tensor, and the strides of loops, in words."""
+        assert form.a.parts is not None
+        loops = zip(form.loops_of(form.a), form.a.parts.loops)
+        count = form.word.count
+        return form.a.start // count, [(walk.name, by // count) for walk, (_, by) in loops]
 
     @property
     def whole(self) -> Size:
@@ -137,7 +153,25 @@ def layout_of(
         height=height if turned else 1,
         parts=parts,
         part=part,
+        stride=None if a_packed or depth > 1 else _stride_of_words(form),
     )
+
+
+def _stride_of_words(form: Int8Form) -> Size | None:
+    """Return the words between rows of a whose numbers are words in memory: bfloat16 along k."""
+    parts, count = form.a.parts, form.word.count
+    if form.a.dtype != form.word.element or not form.word.is_pair or form.taps or form.rows:
+        return None
+    if parts is None or not parts.k or parts.k[-1][1].constant != 1:
+        return None
+    loops = [walk.extent for walk in form.loops_of(form.a)]
+    if loops != [extent for extent, _ in parts.loops]:
+        return None  # merged loops: packing counts those of the statement
+    row = parts.own[-1][1] if parts.own else as_size(0)
+    steps = (form.k, form.a.start, row, *(by for _, by in parts.loops))
+    if any(step.constant is None or step.constant % count for step in steps):
+        return None
+    return row // count
 
 
 def _is_packed(factor: Int8Factor, word: WordType, constants: frozenset[str]) -> bool:

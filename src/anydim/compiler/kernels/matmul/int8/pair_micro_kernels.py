@@ -20,7 +20,7 @@ from anydim.base.dtypes import float32
 from anydim.compiler.kernels import ir
 from anydim.compiler.kernels.codegen.arithmetic import quotient_up, round_down
 from anydim.compiler.kernels.codegen.writer import Writer
-from anydim.compiler.kernels.ir import constant, dot_pairs, variable
+from anydim.compiler.kernels.ir import constant, dot_pairs, select, variable
 from anydim.compiler.kernels.matmul.accumulators import Accumulators
 from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import (
     MICRO_SCALARS,
@@ -101,6 +101,18 @@ def _micro(tile: Tile, rows: int, vectors: int, prefix: str, height: int) -> ir.
     return micro_function(
         f"{prefix}_{rows}x{vectors}", code.written, *scalars_of(PAIRS), word=PAIRS
     )
+
+
+def prefetch_part(
+    tile: Tile, number: ir.Value, words: ir.Value, panel: ir.Value
+) -> dict[str, ir.Value]:
+    """Return the scalars of tile `number` of a block, `panel` elements before the next panel.
+
+    The first tiles prefetch a part of it each, a line in an unrolled step.
+    """
+    own = number < tile.vectors * tile.unroll
+    further = panel + number * (words * (tile.lanes // tile.unroll))
+    return {"ahead": select(own, further, 0), "step": select(own, constant(tile.lanes), 0)}
 
 
 def narrow_function(prefix: str) -> ir.Function:
