@@ -21,6 +21,7 @@ from anydim.compiler.targets.llvm.spelling import memory_text, suffix, symbol, t
 from anydim.compiler.targets.llvm.threads import ThreadSteps
 from anydim.compiler.targets.llvm.tiles import TileSteps
 from anydim.compiler.targets.llvm.values import Buffer, Values
+from anydim.compiler.targets.llvm.wasm_masks import has_masks, lane_test
 from anydim.compiler.targets.visitor import methods_of
 
 Registers: TypeAlias = dict[str, tuple[str, ir.Type]]
@@ -56,7 +57,7 @@ class Steps(ThreadSteps, TileSteps):
         kind, value = step.value.type, self.values.value(step.value)
         if self.values.loops and kind.lanes * kind.dtype.bytes == _WASM_BYTES:
             text = _text(kind)
-            value = self.emitter.once(f'call {text} asm "", "=r,0"({text} {value})')
+            value = self.emitter.once(f'call {text} asm sideeffect "", "=r,0"({text} {value})')
         self.values.registers[step.name] = (value, kind)
 
     def _stack(self, step: ir.Stack) -> None:
@@ -99,7 +100,17 @@ class Steps(ThreadSteps, TileSteps):
         form = f"v{kind.lanes}i8" if kind.dtype == boolean else suffix(kind.dtype, kind.lanes)
         flags = type_text(boolean, kind.lanes)
         arguments = ((memory, value), (f"ptr align {kind.dtype.bytes}", pointer), (flags, mask))
-        emitter.write(emitter.call_text("void", f"llvm.masked.store.{form}.p0", arguments))
+        masked = emitter.call_text("void", f"llvm.masked.store.{form}.p0", arguments)
+        if not (emitter.module.processor.is_wasm and has_masks(kind.dtype, kind.lanes)):
+            emitter.write(masked)
+            return
+        whole, some, after = (emitter.new_label() for _ in range(3))
+        emitter.branch(lane_test(emitter, "alltrue", mask, kind.lanes), whole, some)
+        for label, line in ((whole, plain), (some, masked)):
+            emitter.start(label)
+            emitter.write(line)
+            emitter.jump(after)
+        emitter.start(after)
 
     def _prefetch(self, step: ir.Prefetch) -> None:
         buffer = self.values.buffers[step.buffer]

@@ -17,6 +17,12 @@ from anydim.compiler.targets.llvm.functions import apply
 from anydim.compiler.targets.llvm.lanes import Lanes
 from anydim.compiler.targets.llvm.loop_pointers import LoopPointers
 from anydim.compiler.targets.llvm.spelling import constant, memory_text, suffix, type_text
+from anydim.compiler.targets.llvm.wasm_masks import (
+    has_masks,
+    lane_mask,
+    load_lanes,
+    masked_pointer,
+)
 from anydim.compiler.targets.visitor import methods_of
 from anydim.lang.functions import compute
 
@@ -157,11 +163,11 @@ class Values:
     def _times(self, name: str, factor: int) -> str:
         return self.emitter.pure(f"mul i64 {name}, {factor}", (name,))
 
-    def pointer(self, buffer: str, offset: ir.Value, dtype: DType) -> str:
-        """Return the address of an element, its loop-invariant part first."""
+    def pointer(self, buffer: str, offset: ir.Value, dtype: DType, mask: str = "") -> str:
+        """Return the address of an element, its loop-invariant part first; see `_further`."""
         if buffer not in self.buffers:
             raise InternalError(f"loop IR uses an unknown buffer '{buffer}'")
-        return self._further(self.buffers[buffer].pointer, offset, dtype)
+        return self._further(self.buffers[buffer].pointer, offset, dtype, mask)
 
     def pointer_at(self, address: ir.Value, offset: ir.Value, dtype: DType) -> str:
         """Return an int64 address plus an offset in elements as a pointer."""
@@ -169,7 +175,8 @@ class Values:
         pointer = self.emitter.pure(f"inttoptr i64 {number} to ptr", (number,))
         return self._further(pointer, offset, dtype)
 
-    def _further(self, pointer: str, offset: ir.Value, dtype: DType) -> str:
+    def _further(self, pointer: str, offset: ir.Value, dtype: DType, mask: str = "") -> str:
+        """Return an address plus an offset; by `mask`, 32 bits of 1 or 0, near 0 instead."""
         emitter = self.emitter
         names, number = self._terms(offset)
         text = memory_text(dtype)
@@ -178,11 +185,13 @@ class Values:
             pointer = next(filter(None, moved), None) or emitter.pure(
                 f"getelementptr {text}, ptr {pointer}, i64 {name}", (pointer, name)
             )
+        near = emitter.module.processor.is_wasm and 0 <= number * dtype.bytes <= _NEAR
+        if mask and near:
+            pointer = masked_pointer(emitter, pointer, mask)
         if number:
-            near = emitter.module.processor.is_wasm and 0 < number * dtype.bytes <= _NEAR
             plain = f"getelementptr{' nuw' if near else ''} {text}"
             pointer = emitter.pure(f"{plain}, ptr {pointer}, i64 {number}", (pointer,))
-        return pointer
+        return masked_pointer(emitter, pointer, mask) if mask and not near else pointer
 
     def address(self, node: ir.Address) -> str:
         if node.buffer not in self.buffers:
@@ -204,13 +213,19 @@ class Values:
 
     def _load(self, node: ir.Load) -> str:
         dtype, lanes = node.type.dtype, node.type.lanes
+        memory, mask = memory_text(dtype, lanes), ""
+        if node.mask is not None:
+            mask = self.value(node.mask)
+            if self.emitter.module.processor.is_wasm and has_masks(dtype, lanes):
+                some = lane_mask(self.emitter, mask, lanes)
+                pointer = self.pointer(node.buffer, node.offset, dtype, some)
+                found = load_lanes(self.emitter, dtype, lanes, pointer, mask)
+                return self._from_memory(node.type, found)
         pointer = self.pointer(node.buffer, node.offset, dtype)
-        memory = memory_text(dtype, lanes)
-        if node.mask is None:
+        if not mask:
             return self._from_memory(
                 node.type, self.emitter.once(f"load {memory}, ptr {pointer}, align {dtype.bytes}")
             )
-        mask = self.value(node.mask)
         if lanes == 1:
             text = f"select i1 {mask}, ptr {pointer}, ptr {ZERO}"
             pointer = self.emitter.pure(text, (mask, pointer))
