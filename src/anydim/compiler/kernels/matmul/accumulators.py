@@ -47,3 +47,11 @@ class Accumulators:
             row = self._code.let(splat(each, self._vector.lanes))
             for j, column in enumerate(b):
                 self[i, j] = added(row, column, self[i, j])
+
+    def add_by_columns(self, a: Sequence[ir.Value], b: Sequence[ir.Value]) -> None:
+        """The same in another order, for few rows: each vector is loaded when it is needed."""
+        rows = [self._code.let(splat(each, self._vector.lanes)) for each in a]
+        for j, each in enumerate(b):
+            column = self._code.let(each)
+            for i, row in enumerate(rows):
+                self[i, j] = multiply_add(row, column, self[i, j])

@@ -28,7 +28,7 @@ from anydim.compiler.kernels.matmul.contraction_form import (
 )
 from anydim.compiler.kernels.matmul.contraction_micro_kernels import THIN
 from anydim.compiler.kernels.matmul.panel_columns import BY_POSITION
-from anydim.compiler.kernels.matmul.register_tile import TILE_KNOBS, Tile, tile_of
+from anydim.compiler.kernels.matmul.register_tile import TILE_KNOBS, Tile, contraction_tile_of
 from anydim.compiler.kernels.matmul.schedules import Contraction
 from anydim.compiler.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, work_of
 from anydim.compiler.kernels.schedule import ANY
@@ -61,13 +61,13 @@ def _form(task: Task, version: str = ANY) -> ContractionForm | None:
     if valid_taps_of(form.windows, form.k.extent) is None or version not in (ANY, BY_POSITION):
         return form
     return form_by_position(
-        form, tile_of(task.machine, form.dtype).rows, task.box, task.machine.limits
+        form, contraction_tile_of(task.machine, form.dtype).rows, task.box, task.machine.limits
     )
 
 
 def _propose(form: ContractionForm, task: Task) -> Contraction:
     machine = task.machine
-    tile = tile_of(machine, form.dtype)
+    tile = contraction_tile_of(machine, form.dtype)
     packed = form.b in task.constants or form.in_panels
     return Contraction(
         *tile.options,
@@ -109,7 +109,7 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     Few row tiles prefetch the next panel of B while they use one. More row tiles have several
     panels per block, so that A is read from the second-level cache less often. So has a single row
     tile, which may use two panels at a time, and so have tiles of few k-steps, which run along
-    whole rows.
+    whole rows. Engines of WebAssembly read ahead blocks of several widest tiles.
     """
     size, k, limits = form.dtype.bytes, maximum(form.k.extent, 1), machine.limits
     k = padded_k(k) if may_interleave(form, schedule, machine, tile.lanes) else k
@@ -124,6 +124,8 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, machine: M
     limit = maximum(as_size(schedule.block_columns_bytes) // (at_once * (tile.width * size)), 1)
     pairs = maximum(limit // 2 * 2, 1)
     alone = at_most(form.m.extent, tile.rows // 2).where(pairs, 1)
+    if machine.touches:
+        limit = alone = align_up(limit, tile.widest(1) // tile.vectors)
     many = at_least(block_tiles, limits.few_row_tiles + 1) | at_most(form.k.extent, THIN)
     panels = limit if form.same_b and not schedule.packed else many.where(limit, alone)
     whole = k * align_up(form.n.extent, tile.lanes) * size
