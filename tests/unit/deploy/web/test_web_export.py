@@ -181,6 +181,39 @@ def test_memory_of_a_large_call_returns(folder: Path) -> None:
     assert kept["value"]["bytes"][2] > 9000 * 4 * (1280 + 40)
 
 
+def test_trim_gives_the_memory_of_calls_back(folder: Path) -> None:
+    run = (
+        "(await model.run({x: {data: new Float32Array(40 * %d).fill(1), shape: [%d, 40]}})).y.data"
+    )
+    code = f"""await (async () => {{
+      const first = model.bytes, wanted = {run % (3, 3)};
+      {run % (9000, 9000)};
+      const grown = model.bytes, left = model.trim(), made = {run % (3, 3)};
+      return {{ first, grown, left, same: made.every((value, n) => value === wanted[n]) }};
+    }})()"""
+    (found,) = answers(folder / "weighted", [{"code": code}], keep=1 << 30)
+    told = found["value"]
+    assert told["same"] and told["left"] == told["first"] < 2 << 20 < told["grown"]
+
+
+@pytest.mark.parametrize("way", ["trim()", "close()", "bytes"])  # the last: by the call itself
+def test_memory_of_the_process_returns(folder: Path, way: str) -> None:
+    """Resident memory, after a call of 300 MB in an instance of 1 MB."""
+    keep = {"keep": 1 << 30} if way == "trim()" else {}
+    code = """await (async () => {
+      const held = () => process.memoryUsage().rss / 2 ** 20;
+      const rows = 60000, idle = held();
+      await model.run({ x: { data: new Float32Array(40 * rows), shape: [rows, 40] } });
+      const grown = held();
+      const wait = () => new Promise((then) => setTimeout(then, 100));
+      model.WAY;
+      for (let n = 0; n < 50 && held() - idle > 100; n++) await wait();
+      return { grown: grown - idle, left: held() - idle };
+    })()""".replace("WAY", way)
+    (found,) = answers(folder / "weighted", [{"code": code}], **keep)
+    assert found["value"]["grown"] > 500 and found["value"]["left"] < 150, found
+
+
 def test_more_than_four_gigabytes_is_an_error(folder: Path) -> None:
     code = "model.run({x: {data: new Float32Array(40 * 2 ** 20), shape: [2 ** 20, 40]}})"
     again = "model.run({x: {data: new Float32Array(40), shape: [1, 40]}}).then(({y}) => y.shape)"
