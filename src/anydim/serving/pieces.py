@@ -33,11 +33,11 @@ class Pieces:
         return self._certain()
 
     def _certain(self) -> str:
-        places = [self._held.find(text) for text in self._stop]
-        ends = [place for place in places if place >= 0]
-        if ends:
+        places = [(self._held.find(text), len(text)) for text in self._stop]
+        ends = [(place + length, place) for place, length in places if place >= 0]
+        if ends:  # the first to be complete, however tokens divide the text
             self.is_stopped = True
-            found, self._held = self._held[: min(ends)], ""
+            found, self._held = self._held[: min(ends)[1]], ""
             return found
         keep = max((length_of_overlap(self._held, text) for text in self._stop), default=0)
         cut = len(self._held) - keep
@@ -45,13 +45,15 @@ class Pieces:
         return found
 
     def end(self) -> str:
-        """Return the text held back, after the last token."""
+        """Return the text held back, after the last token, up to a stop text."""
         if self.is_stopped:
             return ""
         before = self._tokenizer.decode(self._ids[self._begin : self._read])
         whole = self._tokenizer.decode(self._ids[self._begin :])
-        found, self._held = self._held + whole[len(before) :], ""
-        return found
+        self._held += whole[len(before) :]
+        found = self._certain()
+        rest, self._held = self._held, ""
+        return found + rest
 
 
 def length_of_overlap(text: str, stop: str) -> int:

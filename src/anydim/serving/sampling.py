@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import isfinite
 from typing import Any
 
@@ -16,6 +17,7 @@ from anydim.sizes import LARGEST
 
 Choose = Callable[[numpy.ndarray], int]
 _HIGHEST_BIAS = 1e6
+_WORD = (1 << 64) - 1
 _LARGEST_FLOAT = sys.float_info.max
 
 
@@ -33,7 +35,9 @@ def sampled(
 ) -> Choose:  # fmt: skip
     """A function that draws a token with the probabilities of its logits, for one sequence.
 
-    Bias and penalty change logits first; then come temperature, top_k, top_p and min_p.
+    Bias and penalty change logits first; then come temperature, top_k, min_p and top_p. The token
+    is the first, in their order, where the sum of kept shares exceeds the next of
+    `uniform_numbers` times their total; exported programs draw the same ones.
 
     Args:
         temperature: Divides logits. 0: the largest one is chosen.
@@ -71,7 +75,7 @@ def sampled(
             raise OptionError(f"{name} is {short_repr(value)}", "give a number, such as 0.5")
     whole_within("top_k", top_k, 0, LARGEST, "give a number of tokens; 0: all")
     if seed is not None:
-        whole_within("seed", seed, 0, (1 << 64) - 1, "give an integer of at least 0")
+        seed = whole_within("seed", seed, 0, _WORD, "give an integer of at least 0")
     change = _LogitChange(repetition_penalty, _biases(logit_bias), presence_penalty,
                           frequency_penalty, prompt)  # fmt: skip
     draw = largest if temperature == 0 else _drawing(temperature, top_p, top_k, min_p, seed)
@@ -149,22 +153,35 @@ def _is_number(value: Any) -> bool:
 def _drawing(
     temperature: float, top_p: float, top_k: int, min_p: float, seed: int | None
 ) -> Choose:
-    chance = numpy.random.default_rng(seed)
+    uniform = uniform_numbers(int.from_bytes(os.urandom(8), "little") if seed is None else seed)
 
     def choose(logits: numpy.ndarray) -> int:
-        scaled = logits.astype(numpy.float64) / temperature
-        if 0 < top_k < len(scaled):
-            lowest = numpy.partition(scaled, -top_k)[-top_k]
-            scaled = numpy.where(scaled >= lowest, scaled, -numpy.inf)
-        shares = numpy.exp(scaled - scaled.max())
-        shares /= shares.sum()
+        given = logits.astype(numpy.float64)
+        shares = numpy.exp((given - given.max()) / temperature)
+        if 0 < top_k < len(shares):
+            shares[shares < numpy.partition(shares, -top_k)[-top_k]] = 0
         if min_p > 0:
-            shares = numpy.where(shares >= min_p * shares.max(), shares, 0)
-            shares /= shares.sum()
+            shares[shares < min_p] = 0  # the likeliest one's is 1
         if top_p < 1:
             order = numpy.argsort(-shares, kind="stable")
-            kept = order[: int(numpy.searchsorted(numpy.cumsum(shares[order]), top_p)) + 1]
-            return int(chance.choice(kept, p=shares[kept] / shares[kept].sum()))
-        return int(chance.choice(len(shares), p=shares))
+            sums = numpy.cumsum(shares[order])
+            shares[order[int(numpy.searchsorted(sums, top_p * sums[-1])) + 1 :]] = 0
+        ends = numpy.cumsum(shares)
+        token = int(numpy.searchsorted(ends, next(uniform) * ends[-1], side="right"))
+        return token if token < len(shares) else largest(logits)  # logits that are no numbers
 
     return choose
+
+
+def uniform_numbers(seed: int) -> Iterator[float]:
+    """Numbers of [0, 1): SplitMix64 (Steele et al. 2014), its upper 53 bits.
+
+    Exported programs draw with the same numbers: `deploy/export/templates/language/sequence.c.in`,
+    `deploy/web/templates/language/model.js.in`.
+    """
+    state = seed
+    while True:
+        state = state + 0x9E3779B97F4A7C15 & _WORD
+        word = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & _WORD
+        word = (word ^ word >> 27) * 0x94D049BB133111EB & _WORD
+        yield ((word ^ word >> 31) >> 11) / 2**53

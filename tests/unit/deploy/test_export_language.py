@@ -16,6 +16,7 @@ import pytest
 
 import anydim as ad
 from anydim.serving.language_models.language_model import LanguageModel
+from anydim.serving.sampling import sampled
 from tests.kernel_targets import needs_compiler
 from tests.unit.deploy.test_export_windows import AVX2, MINGW, WINE, by_cmake, done, on_windows
 from tests.unit.serving.language_models.tiny_models import write_folder, write_gguf
@@ -159,19 +160,15 @@ def test_memory_is_that_of_python(lm: LanguageModel, folder: Path) -> None:
 
 
 def test_draws(lm: LanguageModel, folder: Path) -> None:
-    """The shares are those of the logits; the likeliest token alone is the greedy one."""
-    lines = [command(0, [5]), "draw 0 5 0 1 1 4000", "draw 0 5 0 1 1 9", "draw 0 5 0 1 2 9",
-             "draw 0 1 1 1 3 9", "draw 0 1 0 1e-9 3 9", "draw 0 5 3 1 3 500"]  # fmt: skip
-    found = [np.array(line.split(), int) for line in answers(folder, lines)[1:]]
+    """A seed draws what it draws in Python."""
+    cases = [(5, 0, 1.0, 1, 4000), (5, 0, 1.0, 2**63 - 1, 9), (1, 1, 1.0, 3, 9), (5, 3, 1.0, 3, 99),
+             (1, 0, 1e-9, 3, 9), (7, 0, 0.6, 4, 500), (4, 40, 0.7, 5, 500)]  # fmt: skip
+    lines = [" ".join(map(str, ("draw", 0, t, k, p, *rest))) for t, k, p, *rest in cases]
+    found = answers(folder, [command(0, [5]), *lines])[1:]
     logits = np.asarray(lm.model.step({lm.model.join(): {"ids": np.array([5])}})["logits"][0])[0]
-    shares = np.exp((logits - logits.max()) / 5.0)
-    wanted = 4000 * shares / shares.sum()
-    apart = (np.bincount(found[0], minlength=315) - wanted) / np.sqrt(wanted + 1)
-    assert np.abs(apart).max() < 5 and (apart**2).mean() < 1.3
-    assert (found[1] == found[0][:9]).all() and (found[2] != found[1]).any()
-    best = [logits.argmax()] * 9
-    assert found[3].tolist() == found[4].tolist() == best
-    assert set(found[5]) == set(np.argsort(-logits)[:3])
+    for (temperature, top_k, top_p, seed, count), line in zip(cases, found, strict=True):
+        choose = sampled(float(temperature), top_p, seed, top_k=top_k)
+        assert [*map(int, line.split())] == [choose(logits) for _ in range(count)]
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])

@@ -122,19 +122,22 @@ class TextStream(Iterator[str]):
     def _take(self, token: int | None) -> str:
         """The text that a token makes final; ends the answer at its last one."""
         if token is None:
-            self.reason = "length"
-            return self._pieces.end()
+            return self._end("length")
         self.tokens.append(token)
         if token in self._stop:
-            self.reason = "stop"
-            return self._pieces.end()
+            return self._end("stop")
         text = self._pieces.add(token)
         if self._pieces.is_stopped:
             self.reason = "stop"
             self.close()
         elif len(self.tokens) >= self._most:
-            self.reason = "length"
-            text += self._pieces.end()
+            text += self._end("length")
+        return text
+
+    def _end(self, reason: str) -> str:
+        """The text held back; 'stop' if a stop text is in it, else the reason."""
+        text = self._pieces.end()
+        self.reason = "stop" if self._pieces.is_stopped else reason
         return text
 
     def __reduce_ex__(self, protocol: Any) -> Any:

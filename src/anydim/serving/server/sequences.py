@@ -107,10 +107,10 @@ class Sequences:
         pieces, text = self._pieces[number], ""
         if pieces is not None:
             text = "" if is_stop else pieces.add(token)
+            if reason is not None:
+                text += pieces.end()
             if pieces.is_stopped:
                 reason = "stop"
-            elif reason is not None:
-                text += pieces.end()
         share = self._shares[number].pop(0) if self._shares[number] else None
         shares = () if share is None or is_stop else (share,)
         self._queue.put_nowait(Event(number, text, (token,), shares, reason))

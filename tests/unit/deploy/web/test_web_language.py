@@ -107,27 +107,32 @@ def test_sequences_at_once_have_their_own_tokens(lm: LanguageModel, folder: Path
 
 
 def test_draws(lm: LanguageModel, folder: Path) -> None:
-    """A seed decides them; the likeliest token alone is greedy; shares are those of logits."""
+    """A seed draws what it draws in Python; the likeliest token alone is greedy."""
     greedy = answer(lm, "the dog")
-    one, two, three, top, share, drawn = values(
-        folder, *(whole("the dog", f"{{ temperature: 9, seed: {seed}, maxTokens: 90 }}")
-                  for seed in (1, 1, 2)),
-        whole("the dog", "{ temperature: 1, topK: 1, maxTokens: 90 }"),
+    cases = [(9, 0, 1, 1), (9, 0, 1, 2**53 - 1), (7, 40, 1, 2), (5, 0, 0.7, 3), (9, 99, 0.9, 4)]
+    given = [{"temperature": t, "topK": k, "topP": p, "seed": s, "maxTokens": 90}
+             for t, k, p, s in cases]  # fmt: skip
+    top, share, *found = values(
+        folder, whole("the dog", "{ temperature: 1, topK: 1, maxTokens: 90 }"),
         whole("the dog", "{ temperature: 1, topP: 1e-9, maxTokens: 90 }"),
-        """(async () => {
-          const logits = await model.logits([5]), counts = new Array(logits.length).fill(0);
-          const scaled = logits.map((value) => Math.exp(value / 5));
-          const sum = scaled.reduce((a, b) => a + b);
-          for (let seed = 0; seed < 3000; seed++) {
-            const stream = model.tokens([5], { temperature: 5, seed, maxTokens: 1 });
-            for await (const token of stream) counts[token]++;
-          }
-          const wanted = scaled.map((value) => 3000 * value / sum);
-          return counts.map((count, n) => (count - wanted[n]) / Math.sqrt(wanted[n] + 1));
-        })()""",
+        *(whole("the dog", json.dumps(each)) for each in given),
     )  # fmt: skip
-    assert one == two != three and top == greedy == share
-    assert max(map(abs, drawn)) < 5 and sum(each * each for each in drawn) < 1.3 * len(drawn)
+    assert top == greedy == share
+    assert found == [answer(lm, "the dog", temperature=t, top_k=k, top_p=p, seed=s)
+                     for t, k, p, s in cases]  # fmt: skip
+
+
+def test_stop_texts(lm: LanguageModel, folder: Path) -> None:
+    """Across tokens, in bytes that are no characters, and two that overlap: as in Python."""
+    cases = []
+    for seed in range(6):
+        options = {"temperature": 9, "seed": seed}
+        text = answer(lm, "the dog", 40, **options)[0]
+        stops = [[text[7:9]], [text[9:12], text[8:14]], [text[-1], "never"]][seed % 3]
+        cases.append({**options, "stop": stops})
+    found = values(folder, *(whole("the dog", json.dumps({**each, "maxTokens": 40}))
+                             for each in cases))  # fmt: skip
+    assert found == [answer(lm, "the dog", 40, **each) for each in cases]
 
 
 def test_answers_end(lm: LanguageModel, folder: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 import anydim as ad
 from anydim.serving import Decoder, sampled
-from anydim.serving.pieces import Pieces
+from anydim.serving.sampling import uniform_numbers
 from bench.networks.sequences import decoder
 from tests.unit.serving.server.test_hostile import changed
 
@@ -274,30 +274,10 @@ def test_the_openai_client_runs_unmodified(server: Any, alone: Any) -> None:
 # ---- texts and choices ---------------------------------------------------------------------------
 
 
-class Bytes:
-    """A tokenizer whose tokens are bytes."""
-
-    def decode(self, ids: list[int]) -> str:
-        return bytes(ids).decode("utf-8", "replace")
-
-
-@pytest.mark.parametrize("text", ("", "abc", "über", "a€b", "𝄞𝄞", "ab€"))
-@pytest.mark.parametrize("stop", ((), ("€b",), ("zz",), ("b",), ("bc", "ü")))
-def test_pieces_make_the_whole_text_up_to_a_stop(text: str, stop: tuple[str, ...]) -> None:
-    made, found = Pieces(Bytes(), stop), ""
-    for token in text.encode():
-        found += made.add(token)
-        if made.is_stopped:
-            break
-    found += made.end()
-    places = [text.find(each) for each in stop if each in text]
-    assert found == text[: min(places)] if places else found == text
-    assert made.is_stopped == bool(places)
-
-
-def test_bytes_that_are_no_character_come_at_the_end() -> None:
-    made = Pieces(Bytes())
-    assert made.add(0xE2) == "" and made.add(0x82) == "" and made.end() == "\ufffd"
+def test_numbers_of_a_seed_are_those_of_the_reference() -> None:
+    """Vigna's splitmix64.c from 1234567."""
+    found, words = uniform_numbers(1234567), (6457827717110365317, 3203168211198807973)
+    assert [next(found) for _ in words] == [(word >> 11) / 2**53 for word in words]
 
 
 def test_sampling() -> None:
