@@ -2,7 +2,8 @@
 
 Laws: every value of every field is answered within `SECONDS`, with 200 or a status that says what
 is wrong; a value that has no meaning is refused; clients that leave in mid-stream, or read nothing,
-leave no sequence behind; afterwards, and meanwhile, others have the same answers.
+leave no sequence behind; requests that come byte by byte, or behind each other on one connection,
+have the answers of requests alone; afterwards, and meanwhile, others have the same answers.
 """
 
 from __future__ import annotations
@@ -198,6 +199,99 @@ def beside(server: Running, count: int) -> list[str]:
     return faults
 
 
+_FORMS_OF_ANSWERS: tuple[dict[str, Any], ...] = (
+    {"structured_outputs": {"regex": "[ab]{2,4}c"}},
+    {"response_format": {"type": "json_schema", "json_schema": {
+        "name": "x", "schema": {"type": "object", "properties": {"a": {"enum": [1, 2]}},
+                                "required": ["a"], "additionalProperties": False}}}},
+)  # fmt: skip
+_OWN = re.compile(rb'"(?:id|created)": ?(?:"[^"]*"|\d+)')  # differs between equal answers
+
+
+def bodies() -> list[tuple[str, dict[str, Any]]]:
+    """Requests to every path: usual ones, streams, answers of a form, and one that is refused."""
+    made = [*USUAL.items(), (TEXTS, {**USUAL[TEXTS], "n": 17})]
+    for path in (TEXTS, CHATS):
+        made.append((path, {**USUAL[path], "stream": True}))
+        made += [(path, {**USUAL[path], "max_tokens": 20, **form}) for form in _FORMS_OF_ANSWERS]
+    return made
+
+
+def request_of(path: str, body: dict[str, Any]) -> bytes:
+    """A request as bytes, its body in one piece."""
+    text = json.dumps(body).encode()
+    return f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {len(text)}\r\n\r\n".encode() + text
+
+
+def response(file: Any) -> tuple[int, bytes]:
+    """Status and body of the next response on a connection, without what is its own."""
+    status, size, text = int(file.readline().split()[1]), 0, b""
+    while line := file.readline().strip().lower():
+        if line.startswith(b"content-length:"):
+            size = int(line.split()[1])
+        if line == b"transfer-encoding: chunked":
+            size = -1
+    while size < 0:
+        length = int(file.readline(), 16)
+        text += file.read(length)
+        file.readline()
+        if not length:
+            size = 0
+    return status, _OWN.sub(b"", text + file.read(size))
+
+
+def alone(server: Running) -> list[tuple[int, bytes]]:
+    """The responses to `bodies`, each on a connection of its own."""
+    found = []
+    for path, body in bodies():
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as made:
+            made.sendall(request_of(path, body))
+            found.append(response(made.makefile("rb")))
+    return found
+
+
+def pipelined(server: Running, count: int, seed: int = 0) -> list[str]:
+    """Responses to requests behind each other, in pieces of any sizes, that are not as alone."""
+    chance, expected, faults = random.Random(seed), alone(server), []
+    for turn in range(count):
+        order = chance.sample(range(len(expected)), len(expected))
+        data = b"".join(request_of(*bodies()[number]) for number in order)
+        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as made:
+            begin = 0
+            while begin < len(data):
+                end = begin + chance.choice((1, 7, 300, 10_000))
+                made.sendall(data[begin:end])
+                begin = end
+            file = made.makefile("rb")
+            faults += [f"turn {turn}: the answer to {bodies()[number]} is another"
+                       for number in order if response(file) != expected[number]]  # fmt: skip
+    return faults
+
+
+def slow_bodies(server: Running, count: int) -> list[str]:
+    """Answers to requests without their last byte, to others meanwhile, or sequences that stay."""
+    expected, usual, faults = alone(server), answers(server), list[str]()
+    held = []
+    for number in range(count):
+        place = number % len(expected)
+        made = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+        data = request_of(*bodies()[place])
+        for piece in (data[:-9], *(data[n : n + 1] for n in range(len(data) - 9, len(data) - 1))):
+            made.sendall(piece)
+        held.append((made, place, data[-1:]))
+    if answers(server) != usual:
+        faults.append("an answer beside slow bodies is another")
+    for number, (made, place, rest) in enumerate(held):
+        if number % 3:
+            made.sendall(rest)
+            if response(made.makefile("rb")) != expected[place]:
+                faults.append(f"the answer to a slow body of {bodies()[place]} is another")
+        made.close()
+    if not is_idle(server):
+        faults.append("sequences or memory remain behind slow bodies")
+    return faults
+
+
 @contextmanager
 def served(folder: Path) -> Iterator[Running]:
     """A server of a tiny language model."""
@@ -215,6 +309,7 @@ def main() -> int:
         before = answers(server)
         faults = [each for path in USUAL for each in refused(server, path)]
         faults += hard_forms(server) + beside(server, options.clients)
+        faults += pipelined(server, options.clients // 20) + slow_bodies(server, options.clients)
         if answers(server) != before:
             faults.append("answers behind wrong requests are others")
     print("\n".join(faults) or "every law holds")

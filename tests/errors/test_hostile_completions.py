@@ -32,5 +32,13 @@ def test_hard_schemas_are_answered_in_time(server: Running) -> None:
     assert hostile_completions.hard_forms(server) == []
 
 
+def test_requests_behind_each_other_and_in_pieces(server: Running) -> None:
+    assert hostile_completions.pipelined(server, 2) == []
+
+
+def test_slow_bodies(server: Running) -> None:
+    assert hostile_completions.slow_bodies(server, 30) == []
+
+
 def test_clients_that_leave_harm_nobody(server: Running) -> None:
     assert hostile_completions.beside(server, 40) == []

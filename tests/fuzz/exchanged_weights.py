@@ -1,6 +1,8 @@
 """Two random models of one structure: the second, made from the program of the first or loaded into
 its model, has the bits of its own compilation.
 
+A source that does not fit is refused with a reason, and the model keeps what it has.
+
 Some weights of both are in Constant nodes. Those of the second are drawn anew, or have equal rows,
 zeros, one value, not a number, infinity, or numbers without a normal form.
 """
@@ -10,6 +12,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Iterator
 from itertools import islice
+from typing import Any
 
 import numpy
 import onnx
@@ -94,7 +97,86 @@ def fault(seed: int) -> str:
         for name, mine, other in (("compile", found, own), ("load_weights", model, loaded)):
             if results(mine, feeds) != results(other, feeds):
                 return f"{name}: results at {sizes} are not those of a compilation"
+    return wrong_fault(model, two, feeds_of(made, next(iter(networks.points(made)))), seed)
+
+
+def wrong_fault(
+    model: ad.Model, source: onnx.ModelProto, feeds: dict[str, numpy.ndarray], seed: int
+) -> str:
+    """What is wrong with the answer to sources that do not fit a model; '' for nothing."""
+    before, given = results(model, feeds), wrong_sources(source, numpy.random.default_rng(seed))
+    for name, wrong in given:
+        try:
+            model.load_weights(wrong)
+        except ad.InternalError as error:
+            return f"load_weights, {name}: {error}"
+        except ad.UserError as error:
+            if not error.hint:
+                return f"load_weights, {name}: {error} says nothing to do"
+            if results(model, feeds) != before:
+                return f"load_weights, {name}: refused, and the results are others"
+            continue
+        if name.startswith("without"):  # what a program depends on may be left out
+            before = results(model, feeds)
+            continue
+        own = None if isinstance(wrong, dict) else compiled(wrong)
+        if not isinstance(own, ad.Model) or results(own, feeds) != results(model, feeds):
+            return f"load_weights, {name}: taken, and the results are not those of a compilation"
+        before = results(model, feeds)
     return ""
+
+
+def wrong_sources(
+    source: onnx.ModelProto, random: numpy.random.Generator
+) -> Iterator[tuple[str, Any]]:
+    """Files and arrays by name with one thing changed, and what that is."""
+    arrays = {each.name: numpy_helper.to_array(each) for each in source.graph.initializer}
+    floats = [name for name, array in arrays.items() if array.dtype.kind == "f"]
+    if not floats:
+        return
+    name = floats[random.integers(len(floats))]
+    array = arrays[name]
+    others = {
+        "another type": array.astype("f8" if array.dtype != "f8" else "f4"),
+        "integers": numpy.zeros(array.shape, "i4"), "another axis": array[None],
+        "more rows": numpy.concatenate([array, array]) if array.ndim else array[None],
+        "no rows": array[:0] if array.ndim else array[None],
+        "turned": array.T if array.ndim > 1 and array.shape != array.T.shape else array[None],
+    }  # fmt: skip
+    for what, other in others.items():
+        yield f"{what} of '{name}'", with_tensor(source, name, other).SerializeToString()
+        yield f"{what} of '{name}' by name", {**arrays, name: other}
+    yield f"without '{name}' by name", {key: arrays[key] for key in arrays if key != name}
+    yield "one more by name", {**arrays, f"{name}.more": array}
+    yield f"'{name}' called otherwise", renamed(source, name).SerializeToString()
+    more = with_tensor(source, f"{name}.more", array)
+    yield "one more", more.SerializeToString()
+    data = source.SerializeToString()
+    yield "cut", data[: int(random.integers(len(data)))]
+    other_network = networks.random_network(int(random.integers(1 << 30)) * 2 + 1).model()
+    yield "another network", other_network.SerializeToString()
+
+
+def with_tensor(source: onnx.ModelProto, name: str, array: numpy.ndarray) -> onnx.ModelProto:
+    """The model with another tensor, or one more."""
+    made = onnx.ModelProto()
+    made.CopyFrom(source)
+    found = [each for each in made.graph.initializer if each.name == name]
+    tensor = found[0] if found else made.graph.initializer.add()
+    tensor.CopyFrom(numpy_helper.from_array(numpy.ascontiguousarray(array), name))
+    return made
+
+
+def renamed(source: onnx.ModelProto, name: str) -> onnx.ModelProto:
+    """The model whose initializer, and what reads it, has another name."""
+    made = onnx.ModelProto()
+    made.CopyFrom(source)
+    for tensor in made.graph.initializer:
+        if tensor.name == name:
+            tensor.name = f"{name}.other"
+    for node in made.graph.node:
+        node.input[:] = [f"{name}.other" if each == name else each for each in node.input]
+    return made
 
 
 def compiled(data: bytes) -> ad.Model | str:
