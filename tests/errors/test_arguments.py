@@ -137,7 +137,7 @@ WRONG = {
     "a size that raises": (lambda m: _find(most=Spiteful()), "is no size"),
     "an axis without a hash": (
         lambda m: (g := ad.Builder()).reduce_sum(
-            g.input("x", ad.float32, (2,)), axes=Unhashable("x")), "an attribute of 'reduce_sum'"),
+            g.input("x", ad.float32, (2,)), axes=Unhashable("x")), "axes is 'x'"),
     "fixed sizes that are an array": (
         lambda m: ad.define(TC).f.sizes((3,), fixed=ONES), "fixed is a ndarray"),
     "items that raise": (lambda m: m.map(Spiteful()), "expects a list or an iterator"),

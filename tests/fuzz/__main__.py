@@ -13,6 +13,7 @@ import click
 from tests import guards
 from tests.fuzz import (
     alternatives,
+    attributes,
     cuts,
     damaged_files,
     deciding,
@@ -46,6 +47,7 @@ KINDS = {
     "independence": independence.run, "mixers": independence.run_planted,
     "derivatives": derivatives.run, "factors": factors.run, "weights": exchanged_weights.run,
     "alternatives": alternatives.run, "damaged": damaged_files.run,
+    "attributes": attributes.run,
 }  # fmt: skip
 
 
@@ -75,6 +77,7 @@ KINDS = {
 @click.option("--weights", "kind", flag_value="weights", help="Models of one structure.")
 @click.option("--alternatives", "kind", flag_value="alternatives", help="Strategies, rungs, files.")
 @click.option("--damaged", "kind", flag_value="damaged", help="Files of exports, and saved ones.")
+@click.option("--attributes", "kind", flag_value="attributes", help="Of operators, given wrongly.")
 @click.option("--watched", is_flag=True, help="Watch what each launch writes (tests/guards.py).")
 @click.option("--coverage", is_flag=True, help="Print what the graphs try; compile nothing.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file that failures go to as well.")

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.fuzz import hostile, wrong_calls
+from tests.fuzz import attributes, hostile, wrong_calls
 from tests.unit.compiler.frontends.models import model, node
 
 SIMPLE = (
@@ -32,6 +32,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory):
 def test_wrong_calls(first):
     found = [wrong_calls.wrong_call(seed) for seed in range(first, first + 50)]
     assert [text for text in found if text.startswith("RAW")] == []
+
+
+def test_attributes_of_other_kinds():
+    found = {seed: attributes.fault(seed) for seed in range(2000)}
+    assert [f"{attributes.described(seed)}: {text}" for seed, text in found.items() if text] == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is limited as Linux counts it")

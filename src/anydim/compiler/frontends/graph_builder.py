@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 import anydim.compiler.ops  # noqa: F401  fills the registry of operators
 from anydim.base.dtypes import DType, boolean, dtype_of
 from anydim.base.errors import GraphError, UserError
-from anydim.base.frozen import FrozenMapping, freeze_value
+from anydim.base.frozen import FrozenMapping
 from anydim.base.keywords import public
 from anydim.base.reports import report_unexpected
 from anydim.base.user_values import short_repr, text_of
@@ -255,14 +255,9 @@ class GraphBuilder:
             return inner._apply(name, inputs, attributes)
         values = self._values(name, inputs)
         try:
-            frozen = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})
-            hash(frozen)
-        except TypeError as error:
-            raise GraphError(f"'{self.name}': an attribute of '{name}': {error}") from None
-        except RecursionError:
-            raise GraphError(f"'{self.name}': an attribute of '{name}' holds itself") from None
-        try:
-            kinds = operator(name).infer([value.type for value in values], frozen, self._box)
+            record = operator(name)
+            frozen = record.checked(attributes)
+            kinds = record.infer([value.type for value in values], frozen, self._box)
         except UserError as error:
             raise self._refused(name, inputs, values, error) from None
         outputs = tuple(self._declared(name, kind) for kind in kinds)

@@ -13,6 +13,7 @@ from anydim.base.errors import GraphError
 from anydim.compiler.frontends.elementwise import elementwise
 from anydim.compiler.frontends.promotion import builder_of, cast, common_arrays, value_of
 from anydim.compiler.frontends.value_shapes import axes_of, axis_of, flat, require
+from anydim.compiler.graph.attributes import checked
 from anydim.sizes import as_size, product
 
 Axes: TypeAlias = "int | Sequence[int] | None"
@@ -27,10 +28,10 @@ def added_type(dtype: DType) -> DType:
 
 def reduce(name: str, x: Any, axis: Axes, keepdims: bool) -> Any:
     """A value reduced by an operator along axes."""
-    axes = axes_of(x, axis)
+    axes, keep = axes_of(x, axis), checked(name, "keepdims", False, keepdims)
     if not axes:
         return x
-    return x.builder._apply(name, (x,), {"axes": axes, "keepdims": bool(keepdims)})
+    return x.builder._apply(name, (x,), {"axes": axes, "keepdims": keep})
 
 
 def _in_type(x: Any, dtype: Any, usual: DType) -> Any:
@@ -119,7 +120,7 @@ def count_nonzero(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
 
 
 def _position(name: str, x: Any, axis: int | None, keepdims: bool) -> Any:
-    rank = len(x.shape)
+    rank, keepdims = len(x.shape), checked(f"arg_{name}", "keepdims", False, keepdims)
     if axis is None:
         found = _position(name, flat(x), 0, False)
         return found[(None,) * rank] if keepdims else found
@@ -127,7 +128,7 @@ def _position(name: str, x: Any, axis: int | None, keepdims: bool) -> Any:
     _require_elements(x, (along,), name)
     if x.dtype == boolean:
         x = x.astype("uint8")
-    return x.builder._apply(f"arg_{name}", (x,), {"axis": along, "keepdims": bool(keepdims)})
+    return x.builder._apply(f"arg_{name}", (x,), {"axis": along, "keepdims": keepdims})
 
 
 def find_largest(x: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
@@ -201,7 +202,7 @@ def positions_in_order(
 def _sort(x: Any, axis: int | None, descending: bool) -> Any:
     x = flat(x) if axis is None else x
     along = axis_of(x, -1 if axis is None else axis)
-    return x.builder.sort(x, axis=along, descending=bool(descending))
+    return x.builder.sort(x, axis=along, descending=descending)
 
 
 def search_sorted(sorted: Any, x: Any, side: str = "left") -> Any:

@@ -18,6 +18,7 @@ from anydim.base.dtypes import DType, dtype_of
 from anydim.base.errors import GraphError, InputError, InternalError, LanguageError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
+from anydim.compiler.graph.attributes import checked
 from anydim.compiler.kernels.routines.arguments import expect_inputs
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.operator_names import register_callable
@@ -78,14 +79,29 @@ class Operator:
     domain: tuple[float, float] = (-3.0, 3.0)
     file: str = "<operator>"
 
-    def complete(self, attributes: Attributes) -> FrozenMapping[str, Any]:
-        """Fill in default attributes; raise GraphError for unknown or missing ones."""
+    def checked(self, given: Attributes) -> FrozenMapping[str, Any]:
+        """Attributes as a caller gives them, with hashable values of the right kinds.
+
+        Raises:
+            GraphError: There is no such attribute, or it is of another kind.
+        """
+        self._expect_known(given)
+        defaults = self.attributes
+        return FrozenMapping(
+            {key: checked(self.name, key, defaults[key], value) for key, value in given.items()}
+        )
+
+    def _expect_known(self, attributes: Attributes) -> None:
         for name in attributes:
             if name not in self.attributes:
                 known = ", ".join(self.attributes) or "none"
                 raise GraphError(
                     f"operator '{self.name}' has no attribute '{name}'", f"it has: {known}"
                 )
+
+    def complete(self, attributes: Attributes) -> FrozenMapping[str, Any]:
+        """Fill in default attributes; raise GraphError for unknown or missing ones."""
+        self._expect_known(attributes)
         full = {**self.attributes, **attributes}
         for name, value in full.items():
             if value is REQUIRED:

@@ -10,9 +10,11 @@ from anydim.compiler.ops.writing import (
     expect_inputs,
     expect_rank,
     numbered,
+    pads_of,
     parameter,
     ranges,
     read,
+    steps_of,
     target,
 )
 from anydim.sizes import Box, Guard, as_size
@@ -75,8 +77,10 @@ def fold(types: Types, attributes: Attributes, box: Box) -> Written:
     sizes = [as_size(size) for size in attributes["sizes"]]
     rank = len(sizes)
     expect_rank("fold", types[0], 2 + 2 * rank, "x")
-    strides, dilations = (attributes[key] or (1,) * rank for key in ("strides", "dilations"))
-    pads = attributes["pads"] or (0,) * (2 * rank)
+    strides, dilations = (
+        steps_of("fold", attributes, key, rank) for key in ("strides", "dilations")
+    )
+    pads = pads_of("fold", attributes["pads"], rank)
     guards = []
     outer, steps, positions, conditions = numbered("o", rank), numbered("k", rank), [], []
     for axis, (stride, dilation) in enumerate(zip(strides, dilations)):

@@ -174,6 +174,8 @@ def size_tensor(types: Types, attributes: Attributes, box: Box) -> Written:
     named: list[Size] = []
     terms = [_size_text(value, named, box) for value in values]
     if attributes["scalar"]:
+        if len(terms) != 1:
+            raise GraphError(f"operator 'size_tensor': {len(terms)} values for a scalar")
         statement = f"y = cast<{dtype}>({terms[0]})"
     else:
         body = "".join(f"i == {number} ? {term} : " for number, term in enumerate(terms[:-1]))

@@ -171,7 +171,14 @@ class _Layer:
         clip = float(self.attributes["clip"])
         if clip > 0:
             body = f"min(max({body}, -{clip!r}), {clip!r})"
-        label, alpha, beta = self.attributes["activations"][function]
+        given = self.attributes["activations"]
+        label, alpha, beta = given[function] if function < len(given) else ("", 0.0, 0.0)
+        if label not in ACTIVATIONS:
+            missing = f"is '{label}'" if label else "is missing"
+            raise GraphError(
+                f"operator '{self.record.name}': activation {function + 1} {missing}",
+                f"it is one of {', '.join(ACTIVATIONS)}",
+            )
         text = ACTIVATIONS[label].text
         made = text.format(x=f"{name}_sum(b,j)", a=f"({alpha!r})", b=f"({beta!r})")
         return [f"{name}_sum(b,j) = {body} where j in 0:H", f"{name}(b,j) = {made}"]

@@ -11,9 +11,11 @@ from anydim.compiler.ops.writing import (
     expect_inputs,
     expect_rank,
     numbered,
+    pads_of,
     parameter,
     ranges,
     read,
+    steps_of,
     target,
 )
 from anydim.sizes import Box, Guard, as_size
@@ -154,7 +156,10 @@ def roi_align(types: Types, attributes: Attributes, box: Box) -> Written:
     expect_inputs("roi_align", types, 3, 3)
     for kind, rank, what in zip(types, (4, 2, 1), ("x", "rois", "batch")):
         expect_rank("roi_align", kind, rank, what)
-    (height, width), samples = attributes["sizes"], attributes["samples"]
+    sizes, samples = attributes["sizes"], attributes["samples"]
+    if len(sizes) != 2:
+        raise GraphError(f"operator 'roi_align': {len(sizes)} sizes, expected 2")
+    height, width = sizes
     half = "0.5" if attributes["half_pixel"] else "0.0"
     statements = []
     for letter, first, extent, cells in (("v", 1, "H", height), ("u", 0, "W", width)):
@@ -249,8 +254,10 @@ def _expect_deformable(types: Types, attributes: Attributes) -> tuple[int, int]:
 
 def _displaced_taps(attributes: Attributes, kh: int, kw: int) -> list[str]:
     """Along both axes, the two indices next to each displaced tap, and their weights."""
-    strides, dilations = attributes["strides"] or (1, 1), attributes["dilations"] or (1, 1)
-    pads = attributes["pads"] or (0,) * 4
+    strides, dilations = (
+        steps_of("deform_conv", attributes, key, 2) for key in ("strides", "dilations")
+    )
+    pads = pads_of("deform_conv", attributes["pads"], 2)
     moves = (
         f"n in 0:N, g in 0:{attributes['offset_groups']}, k in 0:{kh}, l in 0:{kw},"
         " i in 0:I, j in 0:J"

@@ -241,6 +241,7 @@ def slice_(types: Types, attributes: Attributes, box: Box) -> Written:
     rank, starts = types[0].rank, attributes["starts"]
     axes = attributes["axes"]
     axes = tuple(range(len(starts))) if axes is None else axes
+    axes = (axes,) if isinstance(axes, int) else axes
     axes = tuple(axis_of("slice", axis, rank) for axis in axes)
     steps = attributes["steps"] or (1,) * len(starts)
     if not len(axes) == len(starts) == len(attributes["ends"]) == len(steps) == len(set(axes)):

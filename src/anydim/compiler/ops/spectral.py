@@ -46,7 +46,10 @@ def cosine_window(types: Types, attributes: Attributes, box: Box) -> Written:
     """
     expect_inputs("cosine_window", types, 0, 0)
     size, kind = as_size(attributes["size"]), attributes["dtype"]
-    first, second, third = (float(value) for value in attributes["weights"])
+    weights = tuple(map(float, attributes["weights"]))
+    if len(weights) != 3:
+        raise GraphError(f"operator 'cosine_window': {len(weights)} weights, expected 3")
+    first, second, third = weights
     period = size if attributes["periodic"] else size - 1
     angle = "cast<double>(i) * 6.283185307179586 / cast<double>(P)"
     value = f"{first!r} - {second!r} * cos({angle}) + {third!r} * cos(2.0 * {angle})"

@@ -30,6 +30,7 @@ from anydim.compiler.ops.writing import (
     parameter,
     ranges,
     read,
+    steps_of,
     target,
 )
 from anydim.sizes import Box, Guard, Size, as_size, ceil_div, product
@@ -171,7 +172,7 @@ def _geometry(types: Types, attributes: Attributes) -> Geometry:
     if rank < 1:
         raise GraphError(f"operator '{NAME}': x is {types[0]}, expected at least 3 axes")
     expect_rank(NAME, types[1], rank + 2, "w")
-    strides, dilations = (tuple(attributes[key] or (1,) * rank) for key in ("strides", "dilations"))
+    strides, dilations = (steps_of(NAME, attributes, key, rank) for key in ("strides", "dilations"))
     before, sizes = (tuple(map(as_size, attributes[key])) for key in ("before", "sizes"))
     if not all(len(row) == rank for row in (strides, dilations, before, sizes)):
         raise GraphError(

@@ -7,7 +7,6 @@ window. Elements outside of x are padding: a read with a default.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from anydim.base.dtypes import DType
 from anydim.base.errors import GraphError
@@ -19,9 +18,11 @@ from anydim.compiler.ops.writing import (
     expect_inputs,
     expect_rank,
     numbered,
+    pads_of,
     parameter,
     ranges,
     read,
+    steps_of,
     target,
 )
 from anydim.sizes import (
@@ -74,24 +75,18 @@ def windows(
     rank = len(shape)
     if rank != len(kernel):
         raise GraphError(f"operator '{name}': a window of {len(kernel)} axes over {rank} axes")
-    strides = _numbers(name, attributes, "strides", rank)
-    dilations = _numbers(name, attributes, "dilations", rank)
+    strides = steps_of(name, attributes, "strides", rank)
+    dilations = steps_of(name, attributes, "dilations", rank)
     pads = attributes["pads"]
     if isinstance(pads, str):
         if pads not in PADDINGS:
             raise GraphError(
                 f"operator '{name}': pads '{pads}' is not one of {', '.join(PADDINGS)}"
             )
-        pad_counts: Sequence[Any] = (0,) * (2 * rank)
-    else:
-        pad_counts = (0,) * (2 * rank) if pads is None else pads
-    if len(pad_counts) != 2 * rank:
-        raise GraphError(
-            f"operator '{name}': {len(pad_counts)} pads for {rank} axes, expected {2 * rank}"
-        )
+    counts = pads_of(name, None if isinstance(pads, str) else pads, rank)
     made = []
     for axis in range(rank):
-        before, after = as_size(pad_counts[axis]), as_size(pad_counts[rank + axis])
+        before, after = as_size(counts[axis]), as_size(counts[rank + axis])
         made.append(_window(
             shape[axis], kernel[axis], strides[axis], dilations[axis], before, after,
             pads if isinstance(pads, str) else "", bool(attributes.get("ceil")), pooled, box,
@@ -131,15 +126,6 @@ def _may_be_short(extent: Size, padding: Size, reach: Size, box: Box) -> bool:
     return not any(
         prove(size + padding, ">=", reach, box) is Truth.PROVED for size in (extent, as_size(1))
     )
-
-
-def _numbers(name: str, attributes: Attributes, word: str, rank: int) -> tuple[int, ...]:
-    """An attribute of one positive number per axis; defaults to 1."""
-    values = attributes[word]
-    values = (1,) * rank if values is None else tuple(values)
-    if len(values) != rank or not all(isinstance(v, int) and v > 0 for v in values):
-        raise GraphError(f"operator '{name}': {word} {values} for {rank} axes, expected numbers >0")
-    return values
 
 
 def _values(made: Sequence[Window]) -> dict[str, Size]:

@@ -96,6 +96,26 @@ def axis_set(operator: str, axes: Any, rank: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def steps_of(operator: str, attributes: Mapping[str, Any], word: str, rank: int) -> tuple[int, ...]:
+    """An attribute of one positive number per axis; defaults to 1."""
+    values = attributes[word]
+    values = (1,) * rank if values is None else tuple(values)
+    if len(values) != rank or not all(isinstance(v, int) and v > 0 for v in values):
+        raise GraphError(
+            f"operator '{operator}': {word} {values} for {rank} axes, expected numbers >0"
+        )
+    return values
+
+
+def pads_of(operator: str, pads: Any, rank: int) -> Sequence[Any]:
+    """Padding before all axes, then after them; None: none."""
+    counts: Sequence[Any] = (0,) * (2 * rank) if pads is None else pads
+    if isinstance(counts, str) or len(counts) != 2 * rank:
+        given = f"pads '{counts}'" if isinstance(counts, str) else f"{len(counts)} pads"
+        raise GraphError(f"operator '{operator}': {given} for {rank} axes, expected {2 * rank}")
+    return counts
+
+
 def expect_rank(operator: str, kind: TensorType, rank: int, what: str) -> None:
     """Raise GraphError unless a tensor has the rank."""
     if kind.rank != rank:
