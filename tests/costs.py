@@ -1,8 +1,8 @@
 """Processor seconds of each test file, its children included: `pytest -p tests.costs -n 2`.
 
-Every process of the run adds what each function took to out/costs.json; the imports of a file, and
-its collection, are those of `file::`. `python -m tests.costs` prints the sums, and `--depth 2`
-those of folders.
+Every process of the run adds what each test took to out/costs.json; the imports of a file, and its
+collection, are those of `file::`. `python -m tests.costs` prints the sums, and `--depth 2` those of
+folders.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import click
 import pytest
 
 FILE = Path(__file__).parents[1] / "out" / "costs.json"
-_spent: Counter[str] = Counter()
 
 
 def _now() -> float:
@@ -28,12 +27,13 @@ def _now() -> float:
 def _add(name: str) -> Iterator[None]:
     start = _now()
     yield
-    _spent[name] += _now() - start
+    with FILE.open("a", encoding="utf-8") as file:
+        file.write(f"{json.dumps([name, round(_now() - start, 4)])}\n")
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    yield from _add(item.nodeid.partition("[")[0])
+    yield from _add(item.nodeid)
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -41,10 +41,8 @@ def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
     yield from _add(f"{collector.nodeid}::" if isinstance(collector, pytest.Module) else "::")
 
 
-def pytest_sessionfinish() -> None:
+def pytest_configure() -> None:
     FILE.parent.mkdir(exist_ok=True)
-    with FILE.open("a", encoding="utf-8") as file:
-        file.writelines(f"{json.dumps([name, spent])}\n" for name, spent in _spent.items())
 
 
 @click.command()
@@ -55,8 +53,8 @@ def main(depth: int | None, functions: bool, most: int) -> None:
     """Print what tests cost in the runs that out/costs.json holds; remove it before a run."""
     spent: Counter[str] = Counter()
     for name, seconds in map(json.loads, FILE.read_text("utf-8").splitlines()):
-        file = name.partition("::")[0]
-        part = name if functions else "/".join(file.split("/")[: depth or 99])
+        file, function = name.partition("::")[0], name.partition("[")[0]
+        part = function if functions else "/".join(file.split("/")[: depth or 99])
         spent[part or "collection"] += seconds
     for name, seconds in spent.most_common(most):
         click.echo(f"{seconds:8.2f} {name}")

@@ -138,6 +138,18 @@ WRONG = {
     "an axis without a hash": (
         lambda m: (g := ad.Builder()).reduce_sum(
             g.input("x", ad.float32, (2,)), axes=Unhashable("x")), "axes is 'x'"),
+    "a flag that has no truth": (
+        lambda m: (g := ad.Builder()).reduce_sum(
+            g.input("x", ad.float32, (2,)), keepdims=np.array([1, 2])), "keepdims is array"),
+    "a flag that is a size": (
+        lambda m: (g := ad.Builder()).input("x", ad.float32, ("n",)).max(keepdims=g.dim("n")),
+        "keepdims is Size"),
+    "a size that is half": (
+        lambda m: (g := ad.Builder()).tile(g.input("x", ad.float32, (2,)), repeats=(1.5,)),
+        "repeats is"),
+    "a size that is true": (
+        lambda m: (g := ad.Builder()).split(g.input("x", ad.float32, (2,)), sizes=(True, 1)),
+        "sizes is"),
     "fixed sizes that are an array": (
         lambda m: ad.define(TC).f.sizes((3,), fixed=ONES), "fixed is a ndarray"),
     "items that raise": (lambda m: m.map(Spiteful()), "expects a list or an iterator"),
@@ -165,10 +177,10 @@ WRONG = {
     "an oracle without a hash": (lambda m: m.check(against=Unhashable("x")), "no oracle or file"),
     "a type of many digits": (
         lambda m: ad.Builder().input("x", 10**5000, (2,)), "no element type an int"),
-    "axes that are a number": (lambda m: _reduce(0.5), "axes of operator 'reduce_sum' are 0.5"),
-    "an axis of many digits": (lambda m: _reduce(10**5000), "axis an int of a tensor"),
+    "axes that are a number": (lambda m: _reduce(0.5), "operator 'reduce_sum': axes is 0.5"),
+    "an axis of many digits": (lambda m: _reduce(10**5000), "axes is an int"),
     "axes of a number": (
-        lambda m: (g := ad.Builder()).transpose(g.input("x", ad.float32, (2,)), perm=3), "are 3"),
+        lambda m: (g := ad.Builder()).transpose(g.input("x", ad.float32, (2,)), perm=3), "perm is 3"),
     "a shape that is a number": (
         lambda m: (g := ad.Builder()).reshape(g.input("x", ad.float32, (2,)), shape=3), "shape is"),
     "records": (

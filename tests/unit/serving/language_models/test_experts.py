@@ -106,6 +106,7 @@ def _with_experts(writer: gguf.GGUFWriter) -> None:
     writer.add_expert_used_count(USED)
 
 
+@pytest.mark.sampled  # of each format and each kind
 @pytest.mark.parametrize("format", ("F32", "Q8_0", "Q4_0", "Q4_1"))
 @pytest.mark.parametrize("kind", NAMES)
 def test_gguf_files_are_the_folder_of_their_values(tmp_path: Path, kind: str, format: str) -> None:

@@ -128,6 +128,7 @@ def test_other_caches_are_refused(folder: Path, wrong: Any) -> None:
         ad.language_model(folder, cache=wrong)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("threads", (1, 2))
 @pytest.mark.parametrize("config, options", (
     ({}, {"cache": "bfloat16"}),
