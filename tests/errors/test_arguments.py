@@ -180,7 +180,8 @@ WRONG = {
     "axes that are a number": (lambda m: _reduce(0.5), "operator 'reduce_sum': axes is 0.5"),
     "an axis of many digits": (lambda m: _reduce(10**5000), "axes is an int"),
     "axes of a number": (
-        lambda m: (g := ad.Builder()).transpose(g.input("x", ad.float32, (2,)), perm=3), "perm is 3"),
+        lambda m: (g := ad.Builder()).transpose(g.input("x", ad.float32, (2,)), perm=3),
+        "perm is 3"),
     "a shape that is a number": (
         lambda m: (g := ad.Builder()).reshape(g.input("x", ad.float32, (2,)), shape=3), "shape is"),
     "records": (
