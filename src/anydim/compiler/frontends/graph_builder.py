@@ -256,7 +256,7 @@ class GraphBuilder:
         values = self._values(name, inputs)
         try:
             record = operator(name)
-            frozen = record.checked(attributes)
+            frozen = record.check(attributes)
             kinds = record.infer([value.type for value in values], frozen, self._box)
         except UserError as error:
             raise self._refused(name, inputs, values, error) from None

@@ -13,7 +13,7 @@ from anydim.base.errors import GraphError
 from anydim.compiler.frontends.elementwise import elementwise
 from anydim.compiler.frontends.promotion import builder_of, cast, common_arrays, value_of
 from anydim.compiler.frontends.value_shapes import axes_of, axis_of, flat, require
-from anydim.compiler.graph.attributes import checked
+from anydim.compiler.graph.attributes import check_attribute
 from anydim.sizes import as_size, product
 
 Axes: TypeAlias = "int | Sequence[int] | None"
@@ -28,7 +28,7 @@ def added_type(dtype: DType) -> DType:
 
 def reduce(name: str, x: Any, axis: Axes, keepdims: bool) -> Any:
     """A value reduced by an operator along axes."""
-    axes, keep = axes_of(x, axis), checked(name, "keepdims", False, keepdims)
+    axes, keep = axes_of(x, axis), check_attribute(name, "keepdims", False, keepdims)
     if not axes:
         return x
     return x.builder._apply(name, (x,), {"axes": axes, "keepdims": keep})
@@ -120,7 +120,7 @@ def count_nonzero(x: Any, axis: Axes = None, *, keepdims: bool = False) -> Any:
 
 
 def _position(name: str, x: Any, axis: int | None, keepdims: bool) -> Any:
-    rank, keepdims = len(x.shape), checked(f"arg_{name}", "keepdims", False, keepdims)
+    rank, keepdims = len(x.shape), check_attribute(f"arg_{name}", "keepdims", False, keepdims)
     if axis is None:
         found = _position(name, flat(x), 0, False)
         return found[(None,) * rank] if keepdims else found

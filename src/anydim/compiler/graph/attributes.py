@@ -75,19 +75,19 @@ def _activation(value: Any) -> tuple[str, float, float]:
     return _text(label), _number(alpha), _number(beta)
 
 
-def _hashed(value: Any) -> Any:
+def _any(value: Any) -> Any:
     frozen = freeze_value(value)
     hash(frozen)
     return frozen
 
 
 def _list_of(check: Check) -> Check:
-    def listed(value: Any) -> tuple[Any, ...]:
+    def items(value: Any) -> tuple[Any, ...]:
         if isinstance(value, (str, bytes)):
             raise TypeError
         return tuple(map(check, value))
 
-    return listed
+    return items
 
 
 def _either(*checks: Check) -> Check:
@@ -102,7 +102,7 @@ def _either(*checks: Check) -> Check:
     return first
 
 
-_ANY = _hashed, "a value with a hash"
+_ANY = _any, "a value with a hash"
 _FLAG = _flag, "True or False"
 _INTEGER = _integer, "an integer of 64 bits"
 _NUMBER = _number, "a number"
@@ -138,7 +138,7 @@ _OWN: Mapping[tuple[str, str], _Kind] = {
 }
 
 
-def checked(operator: str, name: str, default: Any, value: Any) -> Any:
+def check_attribute(operator: str, name: str, default: Any, value: Any) -> Any:
     """The value of an attribute, with a hash; raises GraphError for one of another kind."""
     if value is None and default is None:
         return None

@@ -18,7 +18,7 @@ from anydim.base.dtypes import DType, dtype_of
 from anydim.base.errors import GraphError, InputError, InternalError, LanguageError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
-from anydim.compiler.graph.attributes import checked
+from anydim.compiler.graph.attributes import check_attribute
 from anydim.compiler.kernels.routines.arguments import expect_inputs
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.operator_names import register_callable
@@ -79,7 +79,7 @@ class Operator:
     domain: tuple[float, float] = (-3.0, 3.0)
     file: str = "<operator>"
 
-    def checked(self, given: Attributes) -> FrozenMapping[str, Any]:
+    def check(self, given: Attributes) -> FrozenMapping[str, Any]:
         """Attributes as a caller gives them, with hashable values of the right kinds.
 
         Raises:
@@ -88,7 +88,10 @@ class Operator:
         self._expect_known(given)
         defaults = self.attributes
         return FrozenMapping(
-            {key: checked(self.name, key, defaults[key], value) for key, value in given.items()}
+            {
+                key: check_attribute(self.name, key, defaults[key], value)
+                for key, value in given.items()
+            }
         )
 
     def _expect_known(self, attributes: Attributes) -> None:
