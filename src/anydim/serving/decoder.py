@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import sys
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from typing import Any
@@ -32,8 +33,9 @@ class _Tokens(Iterator[int]):
         self._is_open = False
         self._forget()
 
-    def __del__(self) -> None:
-        self.close()
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not finalizing():  # the decoder's thread has ended, maybe with its lock
+            self.close()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise ArgumentError("a sequence that runs is neither copied nor pickled", "read its tokens")

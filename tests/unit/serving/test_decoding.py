@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
 import sys
 import threading
 from typing import Any
@@ -325,3 +326,22 @@ def test_asyncio_streams(model: Any) -> None:
             assert [token async for token in made.generate(prompt(3), 2)] == expected[3][:2]
 
     asyncio.run(run())
+
+
+_AT_EXIT = """
+import queue, threading
+from anydim.serving.decoder import _Tokens
+lock, held = threading.RLock(), threading.Event()
+def hold():
+    with lock:
+        held.set()
+        threading.Event().wait()
+threading.Thread(target=hold, daemon=True).start()
+held.wait()
+tokens = _Tokens(queue.SimpleQueue(), lock.acquire)
+"""
+
+
+def test_a_sequence_that_runs_does_not_hold_up_the_end_of_a_process() -> None:
+    """The thread of a decoder may end with its lock."""
+    subprocess.run([sys.executable, "-c", _AT_EXIT], timeout=60, check=True)
