@@ -35,7 +35,7 @@ def test_weights_come_from_an_address_and_damaged_ones_are_errors(tmp_path: Path
     call = {"code": "model.memory({n: 3}).weights"}
     (found,) = answers_in_page(tmp_path, [call], weights="model/model.weights")
     assert found["value"] == len(data)
-    for name, text in (("short", "expected"), ("changed", "damaged"), ("none", "status 404")):
+    for name, text in (("short", "expected"), ("changed", "damaged"), ("none", "came 404")):
         (found,) = answers_in_page(tmp_path, [call], weights=f"model/{name}")
         assert found["ours"] and text in found["error"], found
 

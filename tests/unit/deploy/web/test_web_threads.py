@@ -107,15 +107,30 @@ def test_calls_after_errors(tmp_path: Path) -> None:
     assert invalid["ours"] and "'ids' is missing" in invalid["error"]
 
 
-def test_threads_follow_to_fresh_memory(folder: Path) -> None:
-    """After each large call, the model continues in a new memory."""
+def test_fresh_memory_has_fresh_threads(folder: Path) -> None:
+    """After a large call the model continues in a new memory, and the old one is freed, whose
+    threads would hold it."""
     code = f"""(async () => {{
-      const first = {RUN % (3, 3)}, bytes = model.bytes;
-      for (let n = 0; n < 3; n++) {RUN % (2999, 2999)};
-      const again = {RUN % (3, 3)};
-      return [model.bytes === bytes, model.threads, again.every((value, n) => value === first[n])];
+      const {{ Worker }} = await import("node:worker_threads");
+      const post = Worker.prototype.postMessage;
+      let begun = 0;
+      Worker.prototype.postMessage = function (...words) {{
+        begun++;
+        return post.call(this, ...words);
+      }};
+      const held = () => process.memoryUsage().rss / 2 ** 20;
+      const first = {RUN % (3, 3)}, bytes = model.bytes, idle = held();
+      const wait = () => new Promise((then) => setTimeout(then, 100));
+      for (let n = 0; n < 3; n++) {{
+        {RUN % (30000, 30000)};
+        await wait();
+      }}
+      for (let n = 0; n < 50 && held() - idle > 100; n++) await wait();
+      const again = {RUN % (997, 997)}.slice(0, first.length);
+      const same = again.every((value, n) => value === first[n]);
+      return [model.bytes < 2 * bytes, model.threads, same, begun >= 6, held() - idle < 150];
     }})()"""
-    assert value(code, folder, threads=3, keep=0) == [True, 3, True]
+    assert value(code, folder, threads=3, keep=0) == [True, 3, True, True, True]
 
 
 def test_two_models_at_once(folder: Path) -> None:
