@@ -351,6 +351,33 @@ def test_a_builder_with_named_constants(options: str) -> None:
         model.load_weights(product(numpy.random.default_rng(0)))
 
 
+@pytest.mark.parametrize("special", (0.0, numpy.nan, numpy.inf, 1e-38))
+def test_weights_in_bytes(special: float) -> None:
+    """Those of products with precision int8 are quantised again, of float32 and of codes."""
+
+    def layers(seed: int) -> tuple[ad.Builder, dict[str, numpy.ndarray]]:
+        random, g = numpy.random.default_rng(seed), ad.Builder("layers")
+        given = {"w": random.normal(size=(96, 64)).astype("f4"),
+                 "scales": random.random((32, 2)).astype("f4")}  # fmt: skip
+        given["w"][:, seed] = special
+        codes = numpy.random.default_rng(9).integers(-127, 127, (32, 64)).astype("i1")
+        h = g.matmul(g.input("x", ad.float32, (g.dim("n", 0, 64), 96)),
+                     g.constant(given["w"], name="w"))  # fmt: skip
+        scales = g.constant(given["scales"], name="scales")
+        last = g.dequantize(g.constant(codes), scales, axis=1, block=32)
+        g.output("y", g.matmul(h, g.transpose(last)))
+        g.output("h", h)
+        return g, given
+
+    (first, _), (second, given) = layers(0), layers(1)
+    model, own = (ad.compile(each, precision="int8", threads=1) for each in (first, second))
+    assert "2 of 2 products" in str(model.report)
+    x = numpy.random.default_rng(5).normal(size=(5, 96)).astype("f4")
+    before, expected = ({n: v.tobytes() for n, v in each(x=x).items()} for each in (model, own))
+    model.load_weights(given)
+    assert {n: v.tobytes() for n, v in model(x=x).items()} == expected != before
+
+
 def test_ragged_batches() -> None:
     model = ad.compile(builder(0), ragged={"n": "b"})
     own = ad.compile(builder(1), ragged={"n": "b"})

@@ -31,6 +31,7 @@ from anydim.compiler.graph.derivations import (
     Converted,
     Evaluated,
     LastAxis,
+    Quantised,
     Scaled,
     Step,
     Weight,
@@ -116,6 +117,8 @@ class _Writer:
             return ["axis", inputs, step.axis]
         if isinstance(step, Converted):
             return ["convert", inputs, step.dtype.name]
+        if isinstance(step, Quantised):
+            return ["quantise", inputs, list(step.order), list(step.along), step.scales]
         assert isinstance(step, Evaluated)  # panels are held as those of their product
         text = print_group(_rename_tensors(step.group))
         number = self.texts.setdefault(text, len(self.texts))
@@ -246,6 +249,8 @@ class _Derived:
             return LastAxis(*rest)
         if kind == "convert":
             return Converted(DTYPES[rest[0]])
+        if kind == "quantise":
+            return Quantised(*map(_tuples, rest))
         number, dtype, long, output = rest
         return Evaluated(self._group(number), DTYPES[dtype], long, output)
 

@@ -29,6 +29,10 @@ from anydim.runtime.panels import Packing
 if TYPE_CHECKING:
     from anydim.compiler.graph.nodes import Constant
 
+MOST_STEP = 127  # of a column or a row in bytes
+SMALLEST_TOP = 2.0**-100  # rows and columns of smaller numbers count as zeros
+_STEPS = numpy.float64(MOST_STEP)
+_AT_ONCE = 1 << 20  # elements
 _SMALLEST = numpy.float32(2.0**-133)  # bfloat16
 FACTS = {
     "finite": lambda array: bool(numpy.isfinite(array).all()),
@@ -145,7 +149,42 @@ class InPanels:
         return found
 
 
-Step: TypeAlias = "Evaluated | Scaled | LastAxis | Converted | InPanels"
+@dataclass(frozen=True)
+class Quantised:
+    """Weights of a product as bytes, or with `scales` the scale that they are multiplied by.
+
+    Dimensions are taken in an `order`; numbers `along` some of them, a column, have one scale. A
+    column with NaN or an infinity has a scale of NaN, one of numbers below 2^-100 is 0.
+    """
+
+    order: tuple[int, ...]
+    along: tuple[int, ...]
+    scales: bool = False
+
+    def run(self, *arrays: numpy.ndarray) -> numpy.ndarray:
+        """The bytes, int8, or the scales, float32."""
+        array = arrays[0].transpose(self.order)
+        top = numpy.abs(array).max(self.along, keepdims=True, initial=0)
+        with numpy.errstate(all="ignore"):
+            if self.scales:
+                scale = numpy.where(numpy.isfinite(top), top / _STEPS / MOST_STEP, numpy.nan)
+                shape = numpy.delete(array.shape, self.along)
+                return scale.astype(numpy.float32).reshape(shape)
+            steps = numpy.where(top > SMALLEST_TOP, _STEPS / top, 0)
+            return self._round(array, numpy.broadcast_to(steps, array.shape))
+
+    def _round(self, array: numpy.ndarray, steps: numpy.ndarray) -> numpy.ndarray:
+        """The bytes, some at a time: products are float64."""
+        made = numpy.empty(array.shape, numpy.int8)
+        part = max(1, _AT_ONCE * len(array) // max(1, array.size))
+        for begin in range(0, len(array), part):
+            own = slice(begin, begin + part)
+            scaled = numpy.rint(array[own] * steps[own])
+            made[own] = numpy.where(numpy.isfinite(scaled), scaled, 0)
+        return made
+
+
+Step: TypeAlias = "Evaluated | Scaled | LastAxis | Converted | InPanels | Quantised"
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,11 +26,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from itertools import takewhile
 
-import numpy
-
 from anydim.base.dtypes import float32, int4, int8, int32
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
+from anydim.compiler.graph.derivations import MOST_STEP, SMALLEST_TOP, Evaluated, Quantised
 from anydim.compiler.graph.nodes import Constant, Graph
 from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.kernels.launch import Machine
@@ -44,7 +43,6 @@ from anydim.compiler.passes.flow import (
     unpack,
 )
 from anydim.compiler.passes.options import INT8
-from anydim.lang.meaning.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -60,8 +58,6 @@ from anydim.lang.tree.affine import affine, reads, substitute
 from anydim.lang.tree.typing import dtype_of
 from anydim.sizes import Size, Truth, product, prove
 
-MOST = 127  # of the steps of a row
-SMALLEST = 2.0**-100  # rows of smaller numbers count as zeros: their steps would overflow
 MIN_TERMS, MIN_COLUMNS = 64, 32
 # 3 x 3 beside Winograd's algorithm in float32: 64 channels 0.64 to 0.96 of its time, 128 0.93 to
 # 0.99, 256 0.71 to 0.75, channels last 32 1.18.
@@ -70,7 +66,7 @@ MIN_TRANSFORMED = 9 * 256
 # 7 x 7 to 64 0.65, 7 of 5 x 5 to 64 0.85.
 MIN_LAST, MIN_GATHERED = 8, (128, 64)
 MIN_PIXELS = 49  # results of an image: of tiny ones, float32 kernels skip the taps out of bounds
-MAX_TERMS = (2**31 - 1) // MOST**2  # sums fit int32
+MAX_TERMS = (2**31 - 1) // MOST_STEP**2  # sums fit int32
 ERROR = "factors have 8 bits: of a row of values, of a column of weights"
 
 
@@ -249,7 +245,7 @@ class _Work:
         if match is None or not match[0].reads_codes:
             return None
         made = Read(total, tuple(Index(axis.name) for axis in statement.axes))
-        unit = Apply("mul", (Read(top, across), Literal(1 / MOST, float32)))
+        unit = Apply("mul", (Read(top, across), Literal(1 / MOST_STEP, float32)))
         scaled = Statement(line.target, statement.axes, Apply("mul", (made, unit)))
         return [sums, Line(scaled, line.source)]
 
@@ -310,30 +306,37 @@ class _Work:
         places = {axis.name: Index(own.name) for axis, own in zip(axes, named)}
         key = substitute(weights, places), named, along
         if key not in self._weights:
-            bytes_, scale = quantise_columns(self._values_of(*key[:2]), along)
+            held, order = self._values_of(*key[:2])
             stem = reads(weights)[0].tensor
             names = [unique_name(f"{stem}/{kind}", self.types) for kind in ("int8", "scale")]
             kept = tuple(axis.extent for n, axis in enumerate(axes) if n not in along)
             self.types[names[0]] = TensorType(int8, tuple(axis.extent for axis in axes))
             self.types[names[1]] = TensorType(float32, kept)
-            self.constants.update(zip(names, (Constant(bytes_), Constant(scale))))
+            for name, scales in zip(names, (False, True)):
+                kind = self.types[name]
+                shape = [size.constant or 0 for size in kind.shape]
+                step = Quantised(order, along, scales)
+                self.constants[name] = Constant.later(step, kind.dtype.numpy, shape, held)
             self._weights[key] = names[0], names[1]
         return self._weights[key]
 
-    def _values_of(self, weights: Expr, axes: tuple[Axis, ...]) -> numpy.ndarray:
-        """The weights over these axes."""
+    def _values_of(
+        self, weights: Expr, axes: tuple[Axis, ...]
+    ) -> tuple[Constant, tuple[int, ...]]:  # fmt: skip
+        """The constant that has the weights, and its dimensions in the order of these axes."""
         order = [axis.name for axis in axes]
         if isinstance(weights, Read) and not weights.flat:
             names = [index.name for index in weights.indices if isinstance(index, Index)]
             extents = {axis.name: axis.extent for axis in axes}
             whole = tuple(extents[name] for name in names) == self.types[weights.tensor].shape
             if whole and sorted(names) == sorted(order) and len(names) == len(weights.indices):
-                array = self.constants[weights.tensor].array
-                return array.transpose([names.index(name) for name in order])
-        types = {**self.types, "w": TensorType(float32, tuple(axis.extent for axis in axes))}
-        group = group_of([Statement("w", axes, weights)], types, ["w"])
-        held = {tensor.name: self.constants[tensor.name].array for tensor in group.inputs}
-        return evaluate_group(group, held, {})["w"]
+                return self.constants[weights.tensor], tuple(names.index(name) for name in order)
+        kind = TensorType(float32, tuple(axis.extent for axis in axes))
+        group = group_of([Statement("w", axes, weights)], {**self.types, "w": kind}, ["w"])
+        inputs = [self.constants[tensor.name] for tensor in group.inputs]
+        shape = [size.constant or 0 for size in kind.shape]
+        made = Constant.later(Evaluated(group, float32), float32.numpy, shape, *inputs)
+        return made, tuple(range(len(axes)))
 
 
 def is_sum_of_products(statement: Statement) -> bool:
@@ -349,26 +352,10 @@ def _axes_of(weights: Expr, statement: Statement) -> tuple[Axis, ...]:
     return tuple(axis for axis in (*statement.axes, *statement.reduced) if axis.name in used)
 
 
-def quantise_columns(
-    array: numpy.ndarray, along: tuple[int, ...]
-) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """Weights as bytes, and the scale that they and a row's top are multiplied by.
-
-    A column with NaN or an infinity has a scale of NaN, one of numbers below 2^-100 is 0.
-    """
-    top = numpy.abs(array).max(along, keepdims=True, initial=0)
-    with numpy.errstate(all="ignore"):
-        steps = numpy.where(top > SMALLEST, numpy.float64(MOST) / top, 0)
-        scaled = numpy.rint(array * steps)
-        scale = numpy.where(numpy.isfinite(top), top / numpy.float64(MOST) / MOST, numpy.nan)
-    bytes_ = numpy.where(numpy.isfinite(scaled), scaled, 0).astype(numpy.int8)
-    return bytes_, scale.astype(numpy.float32).reshape(numpy.delete(array.shape, along))
-
-
 def _steps(top: Expr) -> Expr:
     """Steps of a row per unit: 0 for rows of zeros, and where a number is not finite."""
-    large = Apply("greater", (top, Literal(SMALLEST, float32)))
-    return Apply("select", (large, Apply("div", (Literal(float(MOST), float32), top)),
+    large = Apply("greater", (top, Literal(SMALLEST_TOP, float32)))
+    return Apply("select", (large, Apply("div", (Literal(float(MOST_STEP), float32), top)),
                             Literal(0.0, float32)))  # fmt: skip
 
 
