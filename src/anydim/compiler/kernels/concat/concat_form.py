@@ -16,7 +16,19 @@ from anydim.base.records import dataclass
 from anydim.compiler.kernels.flatten import flatten, same_point, with_bodies
 from anydim.compiler.kernels.inference import dtype_of, free_axes
 from anydim.lang.resolve.ranges import INSIDE, read_status
-from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement, TensorType
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Cast,
+    Expr,
+    Group,
+    Index,
+    Read,
+    SizeTerm,
+    Statement,
+    Tensor,
+    TensorType,
+)
 from anydim.lang.tree.affine import Affine, affine, parts, reads, rewrite, substitute, to_expr
 from anydim.lang.tree.bounds_checks import has_checks
 from anydim.sizes import Box, Size, as_size, product
@@ -46,6 +58,7 @@ def concat_form_of(group: Group, box: Box) -> ConcatForm | None:
     """The form of a group without reductions; None where no axis has ranges."""
     if not any(next(chains(s.body), None) for s in group.statements):
         return None
+    group = without_units(group)
     statements = _alone(group)
     if statements is None:
         return None
@@ -64,6 +77,47 @@ def concat_form_of(group: Group, box: Box) -> ConcatForm | None:
     groups = tuple(flatten(each, apart) for each, _ in made)
     inside = tuple(known for _, known in made)
     return ConcatForm(axes[:position], axes[position], axes[position + 1 :], ends, groups, inside)
+
+
+def without_units(group: Group) -> Group:
+    """The group without dimensions of size 1, if all reads have index 0 there: one image's values
+    then run over the same axes as those of several."""
+    kinds = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
+    every = [read for s in group.statements for read in reads(s.body)]
+    ones = {a.name for s in group.statements for a in (*s.axes, *s.reduced) if a.extent == 1}
+    if not ones or any(read.flat for read in every):
+        return group
+
+    def is_first(index: Expr) -> bool:
+        form = affine(index)
+        return form is not None and form.constant == 0 and {*form.indices} <= ones
+
+    for read in every:
+        pairs = zip(kinds[read.tensor].shape, read.indices)
+        if any(size == 1 and not is_first(index) for size, index in pairs):
+            return group
+
+    def change(expr: Expr) -> Expr | None:
+        if isinstance(expr, Read):
+            pairs = zip(kinds[expr.tensor].shape, expr.indices)
+            return replace(expr, indices=tuple(index for size, index in pairs if size != 1))
+        if isinstance(expr, Index) and expr.name in ones:
+            return SizeTerm(as_size(0))
+        return None
+
+    def tensor(held: Tensor) -> Tensor:
+        shape = tuple(size for size in held.type.shape if size != 1)
+        return replace(held, type=TensorType(held.type.dtype, shape))
+
+    statements = tuple(
+        replace(
+            s, axes=tuple(a for a in s.axes if a.name not in ones), body=rewrite(s.body, change)
+        )
+        for s in group.statements
+    )
+    held = {name: tuple(map(tensor, getattr(group, name)))
+            for name in ("inputs", "outputs", "temporaries")}  # fmt: skip
+    return replace(group, statements=statements, **held)
 
 
 def in_place_operands(form: ConcatForm) -> dict[str, str]:

@@ -41,6 +41,7 @@ from anydim.compiler.kernels.concat.concat_form import (
     concat_form_of,
     copied_from,
     in_place_operands,
+    without_units,
 )
 from anydim.compiler.kernels.flatten import own_address
 from anydim.compiler.kernels.ir import constant, greatest, least
@@ -98,9 +99,10 @@ def _propose(form: ConcatForm, task: Task) -> Concat:
 
 
 def _lower(form: ConcatForm, schedule: Concat, task: Task) -> Launch:
-    touched = Operands.of(task.group, (s.body for g in form.groups for s in g.statements))
+    group = without_units(task.group)
+    touched = Operands.of(group, (s.body for g in form.groups for s in g.statements))
     context = Context(touched.types, SizeParameters(), task.machine, touched.buffers)
-    writer, (flops, moved) = _Writer(form, context, schedule, task.box), work(task.group)
+    writer, (flops, moved) = _Writer(form, context, schedule, task.box), work(group)
     heaviest = max(cost(s.body) for g in form.groups for s in g.statements)
     pays = nontemporal_pays(task.machine, heaviest, moved, task.box)
     past = taken_where(schedule.version, NONTEMPORAL, pays, ALWAYS)
