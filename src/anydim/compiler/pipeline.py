@@ -40,6 +40,7 @@ from anydim.compiler.passes.early_libraries import begin_libraries
 from anydim.compiler.passes.equal_parts import Launches, compile_parts
 from anydim.compiler.passes.fuse import Fuse
 from anydim.compiler.passes.hoist_constants import Numbers
+from anydim.compiler.passes.image_turns import ImageTurns
 from anydim.compiler.passes.inline import Inline
 from anydim.compiler.passes.integers import Integers
 from anydim.compiler.passes.joins import Joins
@@ -412,6 +413,8 @@ def _lowered(
     Raises DeviceError for parts on a device that is not given.
     """
     code = on.host
+    if not (on.devices or on.engines):
+        graph = ImageTurns(options.precision).run(graph)
     ordered = frozenset(name for name, each in on.devices.items() if each.target.ordered)
     cutting = Segment(Recur(code.machine).run, ordered)
     cuts = work.timed("segment", lambda: cutting.run(graph))

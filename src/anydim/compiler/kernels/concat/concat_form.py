@@ -105,9 +105,12 @@ def without_units(group: Group) -> Group:
             return SizeTerm(as_size(0))
         return None
 
-    def tensor(held: Tensor) -> Tensor:
-        shape = tuple(size for size in held.type.shape if size != 1)
-        return replace(held, type=TensorType(held.type.dtype, shape))
+    def squeezed(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        shapes = (tuple(size for size in each.type.shape if size != 1) for each in tensors)
+        return tuple(
+            replace(each, type=TensorType(each.type.dtype, shape))
+            for each, shape in zip(tensors, shapes)
+        )
 
     statements = tuple(
         replace(
@@ -115,9 +118,10 @@ def without_units(group: Group) -> Group:
         )
         for s in group.statements
     )
-    held = {name: tuple(map(tensor, getattr(group, name)))
-            for name in ("inputs", "outputs", "temporaries")}  # fmt: skip
-    return replace(group, statements=statements, **held)
+    return replace(
+        group, statements=statements, inputs=squeezed(group.inputs),
+        outputs=squeezed(group.outputs), temporaries=squeezed(group.temporaries),
+    )  # fmt: skip
 
 
 def in_place_operands(form: ConcatForm) -> dict[str, str]:

@@ -21,7 +21,7 @@ from anydim.sizes import Size, product
 
 ROWS, LEAST, LONGEST = 32, 16, 1 << 17
 _OTHER = 64  # other free dims
-_CACHE = 1 << 20  # bytes of values that stay in a core's cache
+CACHE = 1 << 20  # bytes of values that stay in a core's cache
 _TRAFFIC = 1e-10  # of a byte that is written and read beyond the cache
 _CROSSING = 0.25e-10, 1e-6  # of a byte that enters or leaves a loop, and of its copy
 _WEIGHT = 0.11e-9  # of an element of weights that each row reads anew, with partial tiles
@@ -33,11 +33,15 @@ _FUSED = ("elementwise", "movement", "source")  # kernels of others compute them
 
 @dataclass(frozen=True)
 class LoopCosts:
-    """The costs of a graph of one row; `moving` are the values that differ between rows."""
+    """The costs of a graph of one row; `moving` are the values that differ between rows.
+
+    `weight_bytes` are those of an element of weights.
+    """
 
     graph: Graph
     ragged: frozenset[str]
     moving: frozenset[str]
+    weight_bytes: float = 4.0
     readers: dict[str, list[int]] = field(default_factory=dict, init=False)
     makers: dict[str, int] = field(default_factory=dict, init=False)
     anchors: dict[int, float] = field(default_factory=dict, init=False)  # extra cost inside
@@ -53,13 +57,14 @@ class LoopCosts:
         for name in self.moving:
             made = self.graph.types[name]
             self.bytes[name] = elements[product(made.shape)] * made.dtype.bytes
+        each = _WEIGHT * self.weight_bytes / 4
         for number, node in enumerate(self.graph.nodes):
             for name in dict.fromkeys(node.given):
                 self.readers.setdefault(name, []).append(number)
             self.makers.update(dict.fromkeys(node.outputs, number))
             kind = family(node)
             if kind not in _FUSED and node.operator != "batch_norm":
-                self.anchors[number] = _LAUNCH + self._weights(node, kind, env) * _WEIGHT
+                self.anchors[number] = _LAUNCH + self._weights(node, kind, env) * each
 
     def _lengths(self, sizes: Iterable[Size]) -> dict[str, int]:
         """Lengths of a row; every ragged axis has `LEAST` indices, or the most it can have.
@@ -175,7 +180,7 @@ def family(node: Node) -> str:
 
 def _traffic(bytes: float, rows: int) -> float:
     """The cost per row of the part of a value of `rows` rows beyond the cache."""
-    return _TRAFFIC * max(0.0, bytes - _CACHE / rows)
+    return _TRAFFIC * max(0.0, bytes - CACHE / rows)
 
 
 def _value(size: Size, env: Mapping[str, int]) -> float:
