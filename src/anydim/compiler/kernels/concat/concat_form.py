@@ -105,7 +105,7 @@ def without_units(group: Group) -> Group:
             return SizeTerm(as_size(0))
         return None
 
-    def squeezed(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    def squeeze(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         shapes = (tuple(size for size in each.type.shape if size != 1) for each in tensors)
         return tuple(
             replace(each, type=TensorType(each.type.dtype, shape))
@@ -119,8 +119,8 @@ def without_units(group: Group) -> Group:
         for s in group.statements
     )
     return replace(
-        group, statements=statements, inputs=squeezed(group.inputs),
-        outputs=squeezed(group.outputs), temporaries=squeezed(group.temporaries),
+        group, statements=statements, inputs=squeeze(group.inputs),
+        outputs=squeeze(group.outputs), temporaries=squeeze(group.temporaries),
     )  # fmt: skip
 
 
