@@ -81,7 +81,7 @@ class Tile:
 
     @property
     def in_order(self) -> bool:
-        """Whether it is WebAssembly's (`contraction_tile_of`): engines keep the order of steps."""
+        """Whether it is WebAssembly's (`tile_of`): engines keep the order of steps."""
         return self.rows == 5
 
     @property
@@ -133,25 +133,22 @@ def tile_of(machine: Machine, dtype: DType) -> Tile:
     12 x 2; with AVX2 (16 registers) 6 x 2. On Zen 4, an unroll of 2 is 3 % faster than 4. Device
     compilers have all tiles in each program: PoCL takes 100 s for tiles up to 8 x 3, 19 s up to
     6 x 2, 10 s up to 4 x 2, which are as fast, and a third less without tiles that prefetch ahead.
+
+    In WebAssembly 5 x 2, 4 steps in order, takes 0.93 to 0.98 of the time of 4 x 2, and fills 14 of
+    V8's 15 registers, as a step is a product and a sum: 6 x 2 spills (1.5), but takes 0.97 with
+    relaxed SIMD. V8 before 13 (node 22) loads all operands of a body first and spills (1.4).
+    Products of integers have more intermediate values.
     """
     lanes = machine.lanes(dtype)
     if machine.max_lanes:
         return Tile(4, 2, 2, lanes)
     if machine.registers >= 32:
         return Tile(8, 3, 2, lanes)
+    if machine.touches and dtype.is_float:
+        return Tile(5, 2, 4, lanes)
     if machine.registers < 16:
         return Tile(4, 2, 2, lanes)
     return Tile(6, 2, 4, lanes)
-
-
-def contraction_tile_of(machine: Machine, dtype: DType) -> Tile:
-    """Return the tile of a contraction, whose rows have any number.
-
-    In WebAssembly 5 x 2, 4 steps in order, takes 0.93 to 0.98 of the time of 4 x 2, and fills 14 of
-    V8's 15 registers, as a step is a product and a sum: 6 x 2 spills (1.5), but takes 0.97 with
-    relaxed SIMD. V8 before 13 (node 22) loads all operands of a body first and spills (1.4).
-    """
-    return Tile(5, 2, 4, machine.lanes(dtype)) if machine.touches else tile_of(machine, dtype)
 
 
 class PrefetchB(IntEnum):

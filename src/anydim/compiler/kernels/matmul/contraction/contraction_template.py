@@ -28,7 +28,7 @@ from anydim.compiler.kernels.matmul.contraction_form import (
 )
 from anydim.compiler.kernels.matmul.contraction_micro_kernels import THIN
 from anydim.compiler.kernels.matmul.panel_columns import BY_POSITION
-from anydim.compiler.kernels.matmul.register_tile import TILE_KNOBS, Tile, contraction_tile_of
+from anydim.compiler.kernels.matmul.register_tile import TILE_KNOBS, Tile, tile_of
 from anydim.compiler.kernels.matmul.schedules import Contraction
 from anydim.compiler.kernels.matmul.work_partition import MAX_STEPS_PACKED, WorkPartition, work_of
 from anydim.compiler.kernels.schedule import ANY
@@ -61,13 +61,13 @@ def _form(task: Task, version: str = ANY) -> ContractionForm | None:
     if valid_taps_of(form.windows, form.k.extent) is None or version not in (ANY, BY_POSITION):
         return form
     return form_by_position(
-        form, contraction_tile_of(task.machine, form.dtype).rows, task.box, task.machine.limits
+        form, tile_of(task.machine, form.dtype).rows, task.box, task.machine.limits
     )
 
 
 def _propose(form: ContractionForm, task: Task) -> Contraction:
     machine = task.machine
-    tile = contraction_tile_of(machine, form.dtype)
+    tile = tile_of(machine, form.dtype)
     packed = form.b in task.constants or form.in_panels
     return Contraction(
         *tile.options,
