@@ -21,9 +21,9 @@ from tests.fuzz import (
 from tests.fuzz.runner import Outcome, run
 from tests.guards import everywhere
 
-QUICK, MANY = 6, 500
-QUICK_MODELS, MANY_MODELS = 4, 150
-QUICK_EDGES, MANY_EDGES = 15, 1000
+QUICK, MANY = 4, 500
+QUICK_MODELS, MANY_MODELS = 2, 150
+QUICK_EDGES, MANY_EDGES = 6, 1000
 QUICK_NETWORKS, MANY_NETWORKS = 2, 100
 QUICK_STRUCTURES, MANY_STRUCTURES = 1, 100
 

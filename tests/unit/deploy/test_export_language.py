@@ -171,6 +171,7 @@ def test_draws(lm: LanguageModel, folder: Path) -> None:
         assert [*map(int, line.split())] == [choose(logits) for _ in range(count)]
 
 
+@pytest.mark.sampled(only=["Q4_0"])  # the page of the browser has both
 @pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])
 def test_weights_of_few_bits(kind: str, folder: Path, tmp_path: Path) -> None:
     """They stay narrow; on this machine, the bits are those of the compiled model."""

@@ -32,6 +32,7 @@ def call(text, *arrays, **attributes):
 # ---- loops ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("n", [0, *SIZES])
 @pytest.mark.parametrize("span", ["N", "0:N", "0:N:1", "N-1:-1:-1"])
 def test_spellings_of_a_loop(span, n):
@@ -39,6 +40,7 @@ def test_spellings_of_a_loop(span, n):
     check(text, 2 * random(n), random(n))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("n", [0, *SIZES])
 @pytest.mark.parametrize("start, stop, step", [
     (0, 9, 2), (1, 9, 3), (8, -1, -2), (7, 1, -3), (3, 3, 1), (5, 2, 1), (-4, 5, 2), (4, -5, -3),

@@ -66,6 +66,7 @@ def drawn(shape: tuple[int, ...], dtype: type) -> np.ndarray:
     return np.asarray(random.integers(1, 9, shape) * (random.random(shape) < 0.4)).astype(dtype)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("flat", [True, False], ids=["places", "indices"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_initializers(shape, flat):

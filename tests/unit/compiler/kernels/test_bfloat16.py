@@ -138,6 +138,7 @@ def check(
     assert same.all(), (text, sizes)
 
 
+@pytest.mark.sampled
 @MACHINES
 @pytest.mark.parametrize("text", TEXTS)
 def test_bits_at_every_size(text: str, machine: Machine) -> None:
@@ -154,6 +155,7 @@ def test_no_access_leaves_its_memory(text: str, machine: Machine) -> None:
         check(prepared, text, {"m": m, "k": k, "n": n}, 2, compiled=False)
 
 
+@pytest.mark.sampled
 @MACHINES
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("constants", ["a", "b"])

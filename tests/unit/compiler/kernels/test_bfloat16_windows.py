@@ -48,6 +48,7 @@ def convolution(w: numpy.ndarray, x: numpy.ndarray, tiles: bool) -> numpy.ndarra
     return found
 
 
+@pytest.mark.sampled
 @MACHINES
 @pytest.mark.parametrize("layout", TEXTS)
 @pytest.mark.parametrize("channels", [16, 19])

@@ -84,6 +84,7 @@ def test_every_access_is_inside(kind: DType, vector_bytes: int) -> None:
         check(made.outputs(arrays, {"S": 3}, 2, False)[0], arrays)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_compiled(kind: DType, shape: tuple[int, int, int, int]) -> None:

@@ -402,6 +402,7 @@ def test_every_access_of_small_matrices_is_inside() -> None:
 # ---- sums over two axes that lie apart ---------------------------------------------------------
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("a_order", ["HMK", "HKM", "MHK"])
 @pytest.mark.parametrize("b_order", ["HKN", "HNK", "KHN"])

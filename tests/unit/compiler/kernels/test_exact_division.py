@@ -76,6 +76,7 @@ def test_special_values_by_special_values(dtype: type) -> None:
             equal(lib.across(np.ascontiguousarray(x.T), values).y, x.T / values)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("columns", (1, 7, 15, 16, 17, 100))
 def test_the_largest_of_a_row_is_all_of_it(dtype: type, columns: int) -> None:

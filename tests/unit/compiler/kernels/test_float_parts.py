@@ -85,6 +85,7 @@ def check(found: numpy.ndarray, want: numpy.ndarray) -> None:
     assert ((found.view("u4") == want.view("u4")) | both).all()
 
 
+@pytest.mark.sampled
 @MACHINES
 @PARTS
 @pytest.mark.parametrize("text", [PLAIN, EPILOGUE, TRANSPOSED])

@@ -161,6 +161,7 @@ def dequantising(kind: int, k: int, n: int, block: int, zeros: Any) -> tuple[Any
     return model, ((q.astype(np.float64) - (zeros or 0)) * wide).T
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("block", (0, 32))
 @pytest.mark.parametrize("kind", (TensorProto.INT8, TensorProto.INT4))
 @pytest.mark.parametrize("zeros", (None, 0, 3))

@@ -102,6 +102,7 @@ def test_straight_programs_copy_as_little_as_can_be(seed: int) -> None:
     assert len([*copies([after])]) == fewest(before)
 
 
+@pytest.mark.sampled(most=15)
 @pytest.mark.parametrize("seed", range(60))
 def test_branches_copy_as_little_as_can_be(seed: int) -> None:
     """In both arms together: the result is in one place, whichever arm made it."""

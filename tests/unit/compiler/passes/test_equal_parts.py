@@ -89,6 +89,7 @@ CASES: dict[str, Callable[[], ad.Builder]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("precision", [None, "bfloat16", "int8"])
 def test_results_are_those_of_layers_compiled_one_by_one(

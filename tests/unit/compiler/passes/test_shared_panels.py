@@ -51,6 +51,7 @@ def tied(rows: int, kind: str, is_tied: bool = True) -> tuple[Any, numpy.ndarray
     return g.graph(), codes.astype(numpy.float32) * numpy.repeat(scales, 16, axis=1)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ("float32", "int8", "int4"))
 @pytest.mark.parametrize("rows", (1, 2, 15, 63, 64, 65, 257))
 def test_rows_and_products_have_their_bits(rows: int, kind: str) -> None:

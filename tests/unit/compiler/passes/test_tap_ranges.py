@@ -52,6 +52,7 @@ def in_bounds(window: int, stride: int, dilation: int, pad: int, side: int) -> i
     )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("layout", ["channels_first", "channels_last"])
 @pytest.mark.parametrize("window, stride", [(3, 1), (3, 2), (5, 2), (7, 1)])
 def test_tiny_images_are_products_as_free_ones_are(window: int, stride: int, layout: str) -> None:
@@ -66,6 +67,7 @@ def test_tiny_images_are_products_as_free_ones_are(window: int, stride: int, lay
             np.testing.assert_allclose(result(run, x), result(free, x), atol=2e-4)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("window, stride, dilation", [*product((3, 5, 7), (1, 2), (1, 2))])
 @pytest.mark.parametrize("side", [1, 2, 3, 4])
 def test_what_some_position_has_in_bounds_is_kept(

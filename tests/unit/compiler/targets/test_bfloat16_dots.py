@@ -78,6 +78,7 @@ def assert_same_bits(got: numpy.ndarray, want: numpy.ndarray) -> None:
     numpy.testing.assert_array_equal(*bits)
 
 
+@pytest.mark.sampled
 @pytest.mark.usefixtures("kernel_target")
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16])
 @pytest.mark.parametrize("native", [True, False])

@@ -65,6 +65,7 @@ COMPARISONS = ["equal", "not_equal", "less", "less_equal", "greater", "greater_e
 ELEMENTS = [int8, int32, int64, uint16, float32, float64]
 
 
+@pytest.mark.sampled
 @needs_compiler
 @pytest.mark.parametrize("lanes", [8, 64])
 @pytest.mark.parametrize("dtype", ELEMENTS, ids=str)

@@ -180,6 +180,7 @@ def linked(kernels: Mapping[str, ir.Kernel], processor: Processor) -> bytes:
     return link(code.values(), list(kernels), system=processor.system)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", every_name())
 @pytest.mark.parametrize("half", [False, True], ids=["float32", "float16"])
 def test_kernels_of_every_processor_need_nothing_else(name: str, half: bool) -> None:

@@ -89,11 +89,17 @@ def gguf_tensors(kind: str, tensors: Tensors) -> Tensors:
     return made
 
 
-def logits_of(path: Path, **options: Any) -> numpy.ndarray:
+def logits_and_bytes(path: Path, **options: Any) -> tuple[numpy.ndarray, int]:
+    """Logits behind some tokens, and bytes of weights."""
     tokens = numpy.random.default_rng(0).integers(4, 300, 40)
     with ad.language_model(path, threads=1, **options) as lm:
         row = lm.model.join()
-        return numpy.array(lm.model.step({row: tokens})["logits"][0][-1], numpy.float64)
+        logits = lm.model.step({row: tokens})["logits"][0][-1]
+        return numpy.array(logits, numpy.float64), lm.memory([1])["weights"]
+
+
+def logits_of(path: Path, **options: Any) -> numpy.ndarray:
+    return logits_and_bytes(path, **options)[0]
 
 
 def dequantized(array: numpy.ndarray, kind: Any) -> numpy.ndarray:
@@ -106,7 +112,7 @@ def _with_experts(writer: gguf.GGUFWriter) -> None:
     writer.add_expert_used_count(USED)
 
 
-@pytest.mark.sampled  # of each format and each kind
+@pytest.mark.sampled(only=["mixtral-Q4_0", "qwen2_moe-Q8_0", "qwen3_moe-F32"])
 @pytest.mark.parametrize("format", ("F32", "Q8_0", "Q4_0", "Q4_1"))
 @pytest.mark.parametrize("kind", NAMES)
 def test_gguf_files_are_the_folder_of_their_values(tmp_path: Path, kind: str, format: str) -> None:
@@ -166,14 +172,10 @@ def test_quantised_experts_have_the_values_of_their_codes(tmp_path: Path, quanti
         if array.ndim == 2 and "moe.gate" not in name else array
         for name, array in tensors.items()
     }  # fmt: skip
-    expected = logits_of(folder_of(tmp_path / "rounded", "mixtral", rounded))
-    found = logits_of(path, quantize=quantize)
+    expected, wide = logits_and_bytes(folder_of(tmp_path / "rounded", "mixtral", rounded))
+    found, narrow = logits_and_bytes(path, quantize=quantize)
     assert numpy.abs(found - expected).max() <= 1e-4 * numpy.abs(expected).max()
-    with (
-        ad.language_model(path, threads=1) as lm,
-        ad.language_model(path, threads=1, quantize=quantize) as narrow,
-    ):
-        assert narrow.memory([1])["weights"] < lm.memory([1])["weights"] / 2
+    assert narrow < wide / 2
 
 
 def _without(tensors: Tensors) -> None:

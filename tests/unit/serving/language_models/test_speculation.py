@@ -67,6 +67,7 @@ def assert_no_rows(model: LanguageModel) -> None:
     assert not model.model.rows
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("speculate", (1, 2, 7, MOST_DRAFT))
 @pytest.mark.parametrize("options", OPTIONS)
 def test_answers_are_the_same_with_drafts(

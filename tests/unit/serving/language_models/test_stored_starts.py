@@ -86,18 +86,19 @@ def test_later_starts_read_no_file(tmp_path: Path, seen: Seen, stored: Path) -> 
     assert answer(again)[:2] == first[:2] and seen[-1] == "open tiny2.gguf"
 
 
-@pytest.mark.parametrize("options", (
-    {"context": 64}, {"quantize": "q8"}, {"cache": "float16"}, {"precision": "bfloat16"},
-))  # fmt: skip
-def test_arguments_are_of_what_is_stored(tmp_path: Path, options: Any, seen: Seen) -> None:
+def test_arguments_are_of_what_is_stored(tmp_path: Path, seen: Seen) -> None:
     folder = write_folder(tmp_path / "tiny")
     answer(folder)
-    expected = answer(folder, **options)
-    assert seen.count("open tiny") == 2
-    assert answer(folder, **options) == expected and seen.count("open tiny") == 2
-    with ad.language_model(folder, threads=1, **options) as lm:
-        assert lm.spec.context == options.get("context", 128)
-        assert lm.spec.cache == options.get("cache", "float32")
+    given: tuple[dict[str, Any], ...] = (
+        {"context": 64}, {"quantize": "q8"}, {"cache": "float16"}, {"precision": "bfloat16"},
+    )  # fmt: skip
+    for count, options in enumerate(given, start=2):
+        expected = answer(folder, **options)
+        assert seen.count("open tiny") == count
+        assert answer(folder, **options) == expected and seen.count("open tiny") == count
+        with ad.language_model(folder, threads=1, **options) as lm:
+            assert lm.spec.context == options.get("context", 128)
+            assert lm.spec.cache == options.get("cache", "float32")
 
 
 def test_changed_files_of_a_folder_are_seen(tmp_path: Path, seen: Seen) -> None:

@@ -14,6 +14,7 @@ from tests.unit.serving.language_models.test_language_model import logits_of
 from tests.unit.serving.language_models.tiny_models import write_folder
 
 
+@pytest.mark.sampled(only=["int8-1", "bfloat16-2"])  # parts: tests/unit/test_bfloat16_parts.py
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("precision", ["int8", "bfloat16", "bfloat16x3", "bfloat16x2"])
 def test_prompts_and_steps(

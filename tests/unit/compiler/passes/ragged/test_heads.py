@@ -142,6 +142,7 @@ CASES += [(head, tail) for head in ("last", "mean", "squeezed")
           for tail in TAILS if tail != "logits"]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("make", (encoder, decoder))
 @pytest.mark.parametrize("low", (0, 1))
 @pytest.mark.parametrize(("head", "tail"), CASES)
@@ -154,7 +155,7 @@ def test_products_with_weights_stand_in_no_loop(head: str, tail: str, low: int, 
     assert products_with_weights(graph) == (13, 0)
 
 
-@pytest.mark.sampled(most=5)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize(("head", "tail"), CASES)
 def test_rows_of_an_encoder(head: str, tail: str) -> None:
     graph = encoder(head, tail, 1)
@@ -171,7 +172,7 @@ def test_rows_of_an_encoder(head: str, tail: str) -> None:
     assert "a loop over rows" not in ragged.explain()
 
 
-@pytest.mark.sampled(most=5)
+@pytest.mark.sampled(most=3)
 @pytest.mark.parametrize(("head", "tail"), CASES)
 def test_rows_of_a_decoder(head: str, tail: str) -> None:
     graph = decoder(head, tail, 1)
