@@ -4,6 +4,7 @@ strategies  `exact`, `adaptive`, `buckets`, `where` and `pad` give the bits of g
             those near them, where products have addends), and all their variants compile
 saved       a saved model, loaded again, gives the bits of the model, its formula of memory and
             its refusals
+browsers    a model exported for browsers has the same bits on 1, 2 and 3 threads, in node
 rungs       a row has the same bits in each half of a batch at every precision, and results of
             precisions whose factors are not rounded are near the exact ones
 """
@@ -13,21 +14,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 from unittest import mock
 
 import anydim as ad
 from anydim.base import settings
-from anydim.base.errors import DimError
+from anydim.base.errors import DimError, OptionError
 from anydim.compiler.variants import serving
 from anydim.compiler.variants.workers import Order, Reply
 from tests.fuzz.case import Arrays, Case
-from tests.fuzz.judge import Expected, Failure, said
+from tests.fuzz.judge import Expected, Failure, eager_launches, said
 from tests.fuzz.metamorphic import Found, Subject, differing, halves, row_case
 from tests.fuzz.points import shown
 from tests.fuzz.runner import Outcome, run_judged
 from tests.unit.compiler.variants.models import Here
+from tests.unit.deploy.web.node import NODE, answers, call_of, has_linker, outputs
 
 _PRODUCTS = {"matmul", "gemm", "einsum", "conv", "lstm", "gru", "rnn", "attention"}
 _AGAIN = 3  # calls of a size, until it has a variant
@@ -118,6 +121,28 @@ def _refused(subject: Subject) -> Iterator[tuple[Mapping[str, int], dict]]:
             yield sizes, inputs
 
 
+def browsers(subject: Subject) -> Found:
+    """With all launches parallel; without node or the linker, nothing."""
+    calls = [call_of(inputs) for _, inputs, _ in subject.calls]
+    if NODE is None or not has_linker() or not calls:
+        return
+    with TemporaryDirectory() as folder:
+        try:
+            with eager_launches():
+                subject.model.export(folder, target="wasm32")
+        except OptionError:  # a dim that no input determines
+            return
+        alone, *others = (answers(Path(folder), calls, threads=count) for count in (1, 2, 3))
+    for count, found in enumerate(others, 2):
+        for (sizes, _, _), one, several in zip(subject.calls, alone, found, strict=True):
+            if "error" in one or "error" in several:
+                reason = "" if one == several else f"{several}, not {one}"
+            else:
+                model = subject.model
+                reason = differing(outputs(model, several), outputs(model, one))
+            yield reason and f"{count} threads: {reason}", sizes
+
+
 def rungs(subject: Subject) -> Found:
     for rung in RUNGS:
         model = ad.compile(subject.case.graph, threads=subject.case.threads, precision=rung)
@@ -130,7 +155,7 @@ def rungs(subject: Subject) -> Found:
                 yield reason and f"{rung}: {reason}", sizes
 
 
-LAWS = {"strategies": strategies, "saved": saved, "rungs": rungs}
+LAWS = {"strategies": strategies, "saved": saved, "browsers": browsers, "rungs": rungs}
 
 
 def judge(case: Case) -> Failure | None:

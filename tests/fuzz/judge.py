@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -94,19 +95,24 @@ def _calls(case: Case) -> Iterator[Call]:
             yield replace(call, low=bool(number % 2))
 
 
-def compiled(case: Case) -> ad.Model:
-    """The model of a case; with `eager`, even little work is shared between threads.
+@contextmanager
+def eager_launches() -> Iterator[None]:
+    """Let threads share even little work in programs that are compiled meanwhile.
 
     A grain below 0 says which elements a stage has, all of which come before those of the next one.
     """
-    if not case.eager:
-        return ad.compile(case.graph, threads=case.threads)
 
     def eager(**fields: Any) -> Site:
         staged = negated_if_negative(fields["grain"]) is not None
         return Site(**fields if staged else {**fields, "grain": as_size(1)})
 
     with mock.patch.object(assemble, "Site", eager):
+        yield
+
+
+def compiled(case: Case) -> ad.Model:
+    """The model of a case; with `eager`, even little work is shared between threads."""
+    with eager_launches() if case.eager else nullcontext():
         return ad.compile(case.graph, threads=case.threads)
 
 

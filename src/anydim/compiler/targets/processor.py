@@ -96,7 +96,7 @@ class Processor:
     @property
     def machine(self) -> Machine:
         """Its description for templates."""
-        fused = "fma" in self.has or self.architecture in ("aarch64", "riscv64", WASM)
+        fused = "fma" in self.has or self.architecture in ("aarch64", "riscv64")
         return Machine(
             self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes, fused,
             self.max_lanes, WARPS in self.has, TF32 in self.has,

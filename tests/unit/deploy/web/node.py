@@ -24,7 +24,8 @@ _RELAXED = "--experimental-wasm-relaxed-simd"  # of node 20; later ones have it 
 _NO_LINKER = "there is no linker for WebAssembly: pip install 'anydim[zig]'"
 
 
-def _has_linker() -> bool:
+def has_linker() -> bool:
+    """Whether exports for browsers can be linked."""
     try:
         return bool(linker())
     except MissingError:
@@ -32,7 +33,7 @@ def _has_linker() -> bool:
 
 
 needs_node = pytest.mark.skipif(
-    NODE is None or not _has_linker(),
+    NODE is None or not has_linker(),
     reason="there is no node" if NODE is None else _NO_LINKER,
 )
 

@@ -110,6 +110,23 @@ def test_graphs_of_regions(name: str, tmp_path: Path) -> None:
             assert_close(made[output], wanted, (name, inputs))
 
 
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_rows_beside_nan_keep_their_bits(relaxed: bool, tmp_path: Path) -> None:
+    """Steps are not fused there, so rows have no division by a shared reciprocal, which is exact
+    with fused steps only, and which vectors with NaN do not take."""
+    g = ad.Builder("rows")
+    g.output("y", g.softmax(g.input("x", ad.float32, (g.dim("n"), 16, 4))))
+    model = ad.compile(g)
+    model.export(tmp_path, target="wasm32")
+    whole = floats(np.random.default_rng(0), 31, 16, 4)
+    broken = whole.copy()
+    broken.reshape(-1)[::37] = np.nan
+    found = answers(tmp_path, [call_of({"x": each}) for each in (whole, broken)], relaxed)
+    right, came = (outputs(model, each)["y"] for each in found)
+    clean = ~np.isnan(broken).any(-1)
+    assert np.array_equal(came[clean], right[clean]) and np.isnan(came[~clean]).all()
+
+
 def test_calls_at_once_do_not_mix(folder: Path) -> None:
     cases = [call_of(pairs(n, m)) for n in (1, 40, 3, 17) for m in (5, 300, 0)]
     alone = answers(folder / "several", cases)
