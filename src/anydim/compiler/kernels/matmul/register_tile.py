@@ -136,7 +136,7 @@ def tile_of(machine: Machine, dtype: DType) -> Tile:
 
     In WebAssembly 5 x 2, 4 steps in order, takes 0.93 to 0.98 of the time of 4 x 2, and fills 14 of
     V8's 15 registers, as a step is a product and a sum: 6 x 2 spills (1.5), but takes 0.97 with
-    relaxed SIMD. V8 before 13 (node 22) loads all operands of a body first and spills (1.4).
+    relaxed SIMD. V8 before 13 (node 22) loads all operands of a body first and spills (1.4 to 1.6).
     Products of integers have more intermediate values.
     """
     lanes = machine.lanes(dtype)
