@@ -23,6 +23,7 @@ from anydim.base.keywords import public
 from anydim.base.text import quote_list
 from anydim.base.user_values import by_names, items_of, short_repr, whole_within
 from anydim.runtime.arrays import as_array
+from anydim.runtime.frames import keep_freed_blocks
 from anydim.runtime.lists import RaggedPort
 from anydim.runtime.ragged import RowSizes, shared_sizes
 from anydim.runtime.slabs import Cache, Slab, SlabKind, Slabs
@@ -82,6 +83,7 @@ class CachedRows:
         self._limit = None if cache_limit is None else bytes_of(cache_limit, "cache_limit")
         kinds = [self._kind(each) for each in made.caches]
         self._slabs = Slabs(model.name, kinds, room, self._limit)
+        keep_freed_blocks()
         self._next = 0
         self._lock = fork_lock(self, "_lock")
         pairs = {(each.result, each.input) for each in made.caches}

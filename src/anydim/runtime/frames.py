@@ -21,6 +21,8 @@ from copy import copy
 from functools import cache
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy
+
 from anydim.base.errors import BusyError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
@@ -30,6 +32,7 @@ from anydim.runtime.system_functions import c_library
 CALLS = 32
 SMALL = 256 << 10  # bytes
 _MOMENT = 1e-3  # seconds
+_KEPT = 31 << 20  # bytes, below the largest threshold of glibc (DEFAULT_MMAP_THRESHOLD_MAX)
 IDLE = 1 << 62  # the epoch of an idle frame
 
 
@@ -265,6 +268,12 @@ def shelf_of(make: Callable[[], Item], callers: Callers, name: str) -> Shelf[Ite
 
 
 # ---- memory cached by the C library --------------------------------------------------------------
+
+
+def keep_freed_blocks() -> None:
+    """Have glibc keep what a step frees for the next one: it maps no blocks that are smaller than
+    the largest one that was freed, and returns no less. Takes no memory."""
+    numpy.empty(_KEPT, numpy.uint8)
 
 
 def trim_system() -> None:
