@@ -212,6 +212,19 @@ def rounded_attention(g: ad.Builder) -> None:
     g.output("y", g.matmul(g.softmax(scores, axis=-1), value))
 
 
+@case("attention_bfloat16", OF_PAIRS, forced=("blocks",), n=(1, 2, 8, 9, 40))
+def attention_of_products(g: ad.Builder) -> None:
+    """The products store queries, keys and values in bfloat16."""
+    x = g.input("x", ad.float32, (g.dim("n", 1, 64), 32))
+    query, key, value = (g.reshape(g.matmul(x, _weights(g, 32, 32)), shape=(-1, 2, 16))
+                         for _ in range(3))  # fmt: skip
+    query, value = (g.transpose(each, perm=(1, 0, 2)) for each in (query, value))
+    scores = g.matmul(query, g.transpose(key, perm=(1, 2, 0))) * 0.01
+    mixed = g.matmul(g.softmax(scores, axis=-1), value)
+    y = g.reshape(g.transpose(mixed, perm=(1, 0, 2)), shape=(-1, 32))
+    g.output("y", g.matmul(y, _weights(g, 32, 32)))
+
+
 # ---- windows -------------------------------------------------------------------------------------
 
 
