@@ -12,7 +12,7 @@ from anydim.base.errors import OptionError
 from anydim.base.text import count_of, table
 from anydim.cli import arrays
 from anydim.cli.feeding import OR_FILES
-from anydim.cli.language import open_requested
+from anydim.cli.language import open_requested, refuse_options
 from anydim.cli.lengths import (
     RowSizes,
     lengths_option,
@@ -185,6 +185,7 @@ def explain(
     """
     console = Console(request.quiet)
     if is_language_model(request.model):
+        refuse_options(request, "--precision", input=inputs, lengths=lengths, at=at)
         with open_requested(console, request) as lm:
             console.prose(f"{lm.explain()}\n\n{lm.model.model.explain(pattern, details=details)}")
         return

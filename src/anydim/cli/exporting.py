@@ -68,6 +68,7 @@ def export(
     console = Console(request.quiet)
     options = (output, name, target, request.code or "c")
     if is_language_model(request.model):
+        refuse_options(request, "--precision", "--code", input=inputs)
         _export_language(console, request, options, context, quantize)
     elif context is not None or quantize is not None:
         raise OptionError("--context and --quantize are of language models", "leave them out")
@@ -86,7 +87,6 @@ def _export_language(
     quantize: str | None,
 ) -> None:  # fmt: skip
     """Export a language model; the code of this machine is not needed."""
-    refuse_options(request, "--precision", "--code")
     with console.task(f"exporting to {options[0]}"):
         opened = language_module("sources").open_model(request.model, context, quantize)
         made = language_module("exporting").export(

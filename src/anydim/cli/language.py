@@ -75,13 +75,14 @@ def refuse_language_model(request: Request) -> None:
                           "does not take", f"use {_COMMANDS}")  # fmt: skip
 
 
-def refuse_options(request: Request, *known: str) -> None:
+def refuse_options(request: Request, *known: str, **others: Any) -> None:
     """Raises OptionError for an option that has no meaning for language models.
 
-    `known` are those that the command itself honours.
+    `known` are those that the command itself honours, `others` those of the command alone.
     """
     choices = (
-        *request.choices, ("--strategy", request.strategy), ("--device", request.devices),
+        *request.choices, *((f"--{name}", given) for name, given in others.items()),
+        ("--strategy", request.strategy), ("--device", request.devices),
         ("--memory-limit", request.memory_limit), ("--level", request.level),
     )  # fmt: skip
     for option, given in choices:

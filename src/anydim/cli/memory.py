@@ -10,7 +10,7 @@ from anydim.base.amounts import bytes_of, bytes_text, exact_bytes_text
 from anydim.base.errors import DimError, MemoryLimitError
 from anydim.base.text import hanging, table
 from anydim.cli import arrays
-from anydim.cli.language import memory_report, open_requested
+from anydim.cli.language import memory_report, open_requested, refuse_options
 from anydim.cli.opening import open_model
 from anydim.cli.options import Request, at_option, level_option, like_option, model_command
 from anydim.cli.report.console import Console
@@ -54,6 +54,7 @@ def memory(
     limits = [(text, bytes_of(text, "--within")) for text in within or _LIMITS]
     console = Console(request.quiet)
     if is_language_model(request.model):
+        refuse_options(request, "--precision", input=inputs)
         _language(console, request, at, limits)
         return
     made = open_model(console, request, arrays.read(inputs))

@@ -89,7 +89,7 @@ def compile(
     check_targets(targets)
     console = Console(request.quiet)
     if is_language_model(request.model):
-        refuse_options(request, "--precision")
+        refuse_options(request, "--precision", input=inputs, profile=profile)
         lm = open_language_model(
             console, request.model, request.threads, "1GiB", context, quantize, request.precision
         )

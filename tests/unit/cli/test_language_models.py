@@ -23,9 +23,11 @@ SHARED = {
     "--dim": "seq=1..8", "--type": "T=float64", "--attribute": "eps=1", "--ragged": "auto",
     "--placement": "fixed", "--fallback": "torch", "--strategies": "a=exact()",
     "--strategy": "exact", "--device": "a=cpu", "--memory-limit": "1GiB", "--level": "native",
-    "--code": "c", "--precision": "int8",
+    "--code": "c", "--precision": "int8", "--input": "a.npz", "--profile": "s.jsonl",
+    "--lengths": "3,4", "--at": "seq=3",
 }  # fmt: skip
-HONOURED = {"--precision": set(TAKEN), "--code": {"export"}, "--level": set()}
+HONOURED = {"--precision": set(TAKEN), "--code": {"export"}, "--at": {"memory", "bench"},
+            "--lengths": {"bench"}}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
