@@ -24,9 +24,13 @@ from tests.golden.record import compiled, inputs
 from tests.guards import Trespass, Watched, _Launch, telling
 
 
+# launches of the evaluator are calls of Python, and batches of rows have feeds of their own
+NAMES = [name for name, case in CASES.items() if not (case.on_tiles or case.ragged)]
+
+
 @pytest.mark.sampled(most=24)
 @pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", NAMES)
 def test_launches_write_where_they_may(name: str, threads: int) -> None:
     case = CASES[name]
     with telling():
