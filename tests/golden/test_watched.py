@@ -23,7 +23,6 @@ from tests.golden.files import CASES
 from tests.golden.record import compiled, inputs
 from tests.guards import Trespass, Watched, _Launch, telling
 
-
 # launches of the evaluator are calls of Python, and batches of rows have feeds of their own
 NAMES = [name for name, case in CASES.items() if not (case.on_tiles or case.ragged)]
 

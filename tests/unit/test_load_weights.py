@@ -200,7 +200,7 @@ def test_calls_in_progress_end_with_the_weights_of_their_beginning(tmp_path: Pat
     threads = [threading.Thread(target=call) for _ in range(3)]
     for thread in threads:
         thread.start()
-    for turn in range(20):
+    for turn in range(6):
         model.load_weights(paths[turn % 2])
         assert model(x=x)["y"].tobytes() == fresh_bytes(wanted, paths, turn, x, tmp_path)
     stopped.set()
