@@ -23,6 +23,8 @@ from anydim.base.text import count_of
 from anydim.runtime.pages import PAGE, Space, round_up
 from anydim.sizes import Size
 
+_CHUNK, _PROMPT = 64, 512 if PAGE > 1 else 0  # elements of a chunk of a prompt, and of a prompt
+
 
 @dataclass(frozen=True)
 class Cache:
@@ -108,8 +110,11 @@ class Slabs:
         return memory * each // max(each + largest, 1)
 
     def capacity(self, length: int) -> int:
-        """The elements of a slab for a row of this length: `room`, or a power of two."""
-        return self.room if length <= self.room else 1 << (length - 1).bit_length()
+        """The elements of a slab for a row of this length: `room`, or a power of two. A chunk of a
+        prompt has the slab of several, so that the next ones do not move it."""
+        if length <= self.room:
+            return self.room
+        return max(1 << (length - 1).bit_length(), _PROMPT if length > _CHUNK else 0)
 
     def bytes(self, length: int) -> int:
         """The bytes of a row of this length: the pages that have one of its elements."""
@@ -145,8 +150,18 @@ class Slabs:
                 break
             self._move(row, start, capacity)
         for row, n in grown.items():
+            self._populate(self.rows[row], n)
             self.rows[row].most = n
         self.used = used
+
+    def _populate(self, slab: Slab, most: int) -> None:
+        """Let the memory of a slab exist up to `most` elements."""
+        for kind in self.kinds:
+            space, start = self._spaces.get(kind.name), slab.start * kind.bytes
+            if space is not None:
+                old, new = (kind.parts(n, slab.capacity) for n in (slab.most, most))
+                for (_, first), (_, last) in zip(old, new):
+                    space.populate(start + first, start + last)
 
     def shorten(self, row: int, length: int, most: int) -> None:
         """Truncate a row; memory stays for `most` elements, if it exists, and the rest is given

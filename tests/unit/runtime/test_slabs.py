@@ -109,8 +109,10 @@ def check(slabs: Slabs, held: dict[int, np.ndarray]) -> None:
 
 def test_capacities_are_powers_of_two() -> None:
     slabs = Slabs("model", KINDS, 4)
-    lengths = (0, 1, 4, 5, 8, 9, 1000, 1024, 1025)
-    assert [slabs.capacity(n) for n in lengths] == [4, 4, 4, 8, 8, 16, 1024, 1024, 2048]
+    lengths = (0, 1, 4, 5, 8, 9, 64, 1000, 1024, 1025)
+    assert [slabs.capacity(n) for n in lengths] == [4, 4, 4, 8, 8, 16, 64, 1024, 1024, 2048]
+    if PAGE > 1:  # addresses without memory
+        assert [slabs.capacity(n) for n in (65, 128, 512, 513)] == [512, 512, 512, 1024]
 
 
 def test_the_bytes_of_a_row_are_its_pages() -> None:
