@@ -20,6 +20,7 @@ import argparse
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -35,6 +36,7 @@ CASES = {
     "16 rows": [10 + 26 * n for n in range(16)],
 }
 PREFILL, STEPS = 512, 8
+_REST = 0.2  # seconds
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class Engine:
     first: dict[str, float]
 
     def ask(self, **command: Any) -> dict[str, float]:
-        """Send a command and wait for its answer."""
+        """Send a command, when threads of other engines spin no more, and wait for its answer."""
+        time.sleep(_REST)
         self.process.stdin.write(json.dumps(command) + "\n")
         self.process.stdin.flush()
         return _answer(self.process)

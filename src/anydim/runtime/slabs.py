@@ -91,6 +91,7 @@ class Slabs:
         self.used = 0  # bytes of all rows
         self.total = 0  # elements that the arrays have addresses for
         self.limit = limit
+        self._alike = Counter(replace(each, name="") for each in self.kinds)
         self._known: dict[int, int] = {}  # bytes by length
         self._spaces: dict[str, Space] = {}  # of the arrays, if they are of any
         self._free: list[tuple[int, int]] = []  # sorted, no two adjacent
@@ -124,7 +125,7 @@ class Slabs:
 
     def _bytes(self, length: int) -> int:
         taken = 0
-        for kind, count in Counter(replace(each, name="") for each in self.kinds).items():
+        for kind, count in self._alike.items():
             end = 0
             for first, last in kind.parts(length, self.capacity(length)):
                 first, last = max(end, first // PAGE * PAGE), round_up(last)
@@ -155,7 +156,9 @@ class Slabs:
         self.used = used
 
     def _populate(self, slab: Slab, most: int) -> None:
-        """Let the memory of a slab exist up to `most` elements."""
+        """Let the memory of a slab exist up to `most` elements, if these are several pages."""
+        if (most - slab.most) * self.bytes_per_element < len(self.kinds) * PAGE:
+            return
         for kind in self.kinds:
             space, start = self._spaces.get(kind.name), slab.start * kind.bytes
             if space is not None:
