@@ -1,6 +1,7 @@
 """Links objects for WebAssembly to one module, by LLVM's linker `wasm-ld`.
 
-A module of threads imports its memory, which their instances of it share.
+A module of threads imports its memory as `env.memory`, the only name that LLD before version 16 has
+for it; their instances share it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _FLAGS = (
     "--export=__heap_base", "--export-table", "--growable-table", "--fatal-warnings",
 )  # fmt: skip
 _SHARED = (
-    "--shared-memory", "--import-memory=anydim,memory", f"--max-memory={1 << 32}",
+    "--shared-memory", "--import-memory", f"--max-memory={1 << 32}",
     "--export=__stack_pointer",
 )  # fmt: skip
 MARK_DIGITS = 8  # of a module's mark, its last bytes

@@ -196,7 +196,7 @@ def changed(folder: Path, made: Path, before: str, after: str) -> Path:
 def test_a_thread_that_does_not_start(folder: Path, tmp_path: Path) -> None:
     """The call runs on one thread, in the module that is loaded."""
     made = "exports } = new WebAssembly.Instance(module, { "
-    broken = changed(folder, tmp_path / "a", f"{made}anydim: {{", f"{made}none: {{")
+    broken = changed(folder, tmp_path / "a", f"{made}env: {{", f"{made}none: {{")
     found = value(f"[model.threads, model.threadsProblem, {SUM % (61, 61)}]", broken, threads=3)
     assert found[0] == 1 and found[1].startswith("a thread does not start: WebAssembly.Instance")
     assert found[2] == value(SUM % (61, 61), folder, threads=1)
