@@ -12,8 +12,7 @@ import ctypes
 import mmap
 import sys
 
-_PRIVATE = getattr(mmap, "MAP_PRIVATE", None)  # shared memory would reach forked children
-_POPULATE_WRITE = 23  # Linux 5.14; Python's mmap does not name it
+from anydim.runtime.pages import new_memory, populate
 
 
 class Arena:
@@ -47,21 +46,12 @@ class Arena:
         if memory is not None and (size == 0 or not _remap(memory, size)):
             memory, kept = None, 0
         if memory is None and size:
-            memory = _new(size)
+            memory = new_memory(size)
         if memory is not None:
             _populate(memory, kept, size)
             self._memory, self.address = memory, _address(memory)
         self.bytes = size
         self.highest = max(self.highest, size)
-
-
-def _new(size: int) -> mmap.mmap:
-    try:
-        if _PRIVATE is None:
-            return mmap.mmap(-1, size)
-        return mmap.mmap(-1, size, flags=_PRIVATE | mmap.MAP_ANONYMOUS)
-    except (OSError, OverflowError, ValueError) as error:
-        raise MemoryError(f"no {size} bytes of memory: {error}") from None
 
 
 def _remap(memory: mmap.mmap, size: int) -> bool:
@@ -78,11 +68,9 @@ def _populate(memory: mmap.mmap, start: int, stop: int) -> None:
     start -= start % mmap.PAGESIZE
     if sys.platform != "linux" or start >= stop:
         return
-    for advice in (mmap.MADV_HUGEPAGE, _POPULATE_WRITE):
-        try:
-            memory.madvise(advice, start, stop - start)
-        except (OSError, ValueError):  # an older system, or one set up without large pages
-            continue
+    with contextlib.suppress(OSError, ValueError):  # a system without huge pages
+        memory.madvise(mmap.MADV_HUGEPAGE, start, stop - start)
+    populate(memory, start, stop)
 
 
 def _address(memory: mmap.mmap) -> int:

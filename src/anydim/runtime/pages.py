@@ -54,7 +54,7 @@ class Space:
     """
 
     def __init__(self, size: int) -> None:
-        self._memory = _map(max(size, 1))
+        self._memory = new_memory(max(size, 1))
         self.bytes = numpy.frombuffer(self._memory, numpy.uint8, size)
         if _SMALL_PAGES is not None:  # a huge page would exist as a whole
             with contextlib.suppress(OSError, ValueError):
@@ -63,12 +63,8 @@ class Space:
     def populate(self, first: int, last: int) -> None:
         """Let the pages with the bytes between two of them exist, if the system can. Threads that
         write to missing pages at the same time take two to three times as long for each."""
-        first, last = first // PAGE * PAGE, min(round_up(last), len(self._memory))
-        if _POPULATE is not None and last - first > PAGE:
-            with contextlib.suppress(
-                OSError, ValueError
-            ):  # an older system: pages come with writes
-                self._memory.madvise(_POPULATE, first, last - first)
+        if last - first // PAGE * PAGE > PAGE:
+            populate(self._memory, first, last)
 
     def give_back(self, first: int, last: int) -> None:
         """Give the pages between two bytes back to the system, contents and all; a page that begins
@@ -92,7 +88,7 @@ def _map_pages(size: int) -> numpy.ndarray:
     """Map memory that is aligned to a huge page and, if it fills one, uses huge pages where
     available."""
     whole = -(-size // _LARGE) * _LARGE
-    memory = _map(whole + _LARGE)
+    memory = new_memory(whole + _LARGE)
     view = numpy.frombuffer(memory, numpy.uint8)
     start = -view.ctypes.data % _LARGE
     if _ADVICE is not None and size >= _LARGE:
@@ -101,7 +97,15 @@ def _map_pages(size: int) -> numpy.ndarray:
     return view[start : start + whole]
 
 
-def _map(size: int) -> mmap.mmap:
+def populate(memory: mmap.mmap, first: int, last: int) -> None:
+    """Let the pages from byte `first` to `last` exist; an optimisation."""
+    first -= first % mmap.PAGESIZE
+    if _POPULATE is not None and first < last:
+        with contextlib.suppress(OSError, ValueError):  # an older system: pages come with writes
+            memory.madvise(_POPULATE, first, last - first)
+
+
+def new_memory(size: int) -> mmap.mmap:
     """Map zeroed memory. Raises MemoryError."""
     try:
         if _PRIVATE is None:

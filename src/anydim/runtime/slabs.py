@@ -239,7 +239,7 @@ class Slabs:
         self._give(slab.start, self._span(slab.capacity))
 
     def _copy(self, kind: SlabKind, slab: Slab, array: numpy.ndarray, moved: Slab) -> None:
-        """Copy a slab of a cache to a place of an array, and give its memory back."""
+        """Copy a slab of a cache into another array, and give its memory back."""
         kind.slab(array, moved, slab.length)[...] = self._view(kind, slab)
         self._give_back(kind, slab.start * kind.bytes, (slab.start + slab.capacity) * kind.bytes)
 
