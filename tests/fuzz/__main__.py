@@ -22,6 +22,7 @@ from tests.fuzz import (
     edges,
     exchanged_weights,
     factors,
+    images_alone,
     independence,
     metamorphic,
     nested_calls,
@@ -40,7 +41,8 @@ from tests.fuzz.runner import Outcome
 
 KINDS = {
     "graphs": runner.run, "onnx": onnx_peers.run, "laws": metamorphic.run, "cuts": cuts.run,
-    "nnsmith": nnsmith_graphs.run, "networks": networks.run, "texts": typed_texts.run,
+    "nnsmith": nnsmith_graphs.run, "networks": networks.run,
+    "images": images_alone.run, "texts": typed_texts.run,
     "sizes": sizes_as_data.run, "edges": edges.run, "ragged": ragged.run,
     "decoders": decoders.run, "structures": structures.run,
     "deciding": deciding.run, "nested": nested_calls.run,
@@ -62,6 +64,7 @@ KINDS = {
 @click.option("--cuts", "kind", flag_value="cuts", help="Parts of real models beside onnxruntime.")
 @click.option("--nnsmith", "kind", flag_value="nnsmith", help="Graphs of that package, by torch.")
 @click.option("--networks", "kind", flag_value="networks", help="Networks of images.")
+@click.option("--images", "kind", flag_value="images", help="Networks, image by image.")
 @click.option("--texts", "kind", flag_value="texts", help="Recurrences: declared types, inferred.")
 @click.option("--sizes", "kind", flag_value="sizes", help="Sizes as data, in all integer types.")
 @click.option("--edges", "kind", flag_value="edges", help="Operators at the edges of the allowed.")

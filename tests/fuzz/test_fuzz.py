@@ -13,6 +13,7 @@ from tests.fuzz import (
     damaged_files,
     edges,
     exchanged_weights,
+    images_alone,
     networks,
     nnsmith_graphs,
     onnx_peers,
@@ -85,6 +86,17 @@ def test_many_random_models_with_other_weights() -> None:
 
 def test_a_few_random_networks() -> None:
     found = failures(range(QUICK_NETWORKS), networks.run)
+    assert not found, found
+
+
+def test_a_few_networks_image_by_image() -> None:
+    found = failures(range(QUICK_NETWORKS), images_alone.run)
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_many_networks_image_by_image() -> None:
+    found = failures(range(10_000, 10_000 + MANY_NETWORKS), images_alone.run)
     assert not found, found
 
 
