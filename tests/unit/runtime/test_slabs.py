@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.runtime.pages import PAGE
+from anydim.runtime.pages import PAGE, Space
 from anydim.runtime.slabs import Slab, SlabKind, Slabs
 
 KINDS = (
@@ -28,14 +28,13 @@ BYTES = 2 * 3 * 4 + 8
 
 
 def mapped_bytes() -> int:
-    """Resident bytes of mappings without large pages, which caches alone have."""
-    found, resident = 0, 0
-    for line in Path("/proc/self/smaps").read_text("ascii").splitlines():
-        name, _, rest = line.partition(":")
-        if name == "Rss":
-            resident = int(rest.split()[0]) << 10
-        elif name == "VmFlags" and "nh" in rest.split():
-            found += resident
+    """Resident bytes of the memory of all caches, by the system's table of pages."""
+    found = 0
+    with Path("/proc/self/pagemap").open("rb") as table:
+        for space in [each for each in gc.get_objects() if type(each) is Space]:
+            table.seek(space.bytes.ctypes.data // PAGE * 8)
+            pages = np.frombuffer(table.read(-(-len(space.bytes) // PAGE) * 8), np.uint64)
+            found += int((pages >> np.uint64(63)).sum()) * PAGE
     return found
 
 
