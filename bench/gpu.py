@@ -28,14 +28,22 @@ import anydim as ad
 from anydim.base.dtypes import DType, bfloat16, float16, float32
 from anydim.base.errors import DeviceError, OptionError
 from anydim.base.records import dataclass
-from anydim.runtime.devices.cuda import CudaDevice, Library
-from anydim.runtime.devices.device import Launch
+from anydim.runtime.devices import cublas
+from anydim.runtime.devices import cuda_state as state
+from anydim.runtime.devices.cuda import KIND, CudaDevice
+from anydim.runtime.devices.libcuda import CALLS, Library
 from anydim.runtime.devices.table import driver_of
 from bench.opencl import WORK as MODELS
 from bench.opencl import Inputs, difference, results, seconds
 
 ROWS, WIDTHS = (1, 16, 128, 1024, 4096), (768, 4096)
 HEADS, DEPTH = 12, 64
+_LAUNCHES = {  # types of the functions that start launches
+    state.LAUNCH: CALLS["cuLaunchKernel"],
+    state.LAUNCH_GRAPH: CALLS["cuGraphLaunch"],
+    state.MULTIPLY: cublas.CALLS["cublasGemmStridedBatchedEx"],
+}
+_SCALES = 6, 14  # arguments of the last that point to a number
 _LIBRARY = 'library("cublas")'
 
 
@@ -54,26 +62,62 @@ class Row:
 
 
 class Repeating(CudaDevice):
-    """A device that can do the launches of the last call again."""
+    """A device that can do the launches of a call again: kernels, products of cuBLAS, graphs."""
+
+    kind = KIND
 
     def __init__(
         self, name: str, number: int, graphs: int = 0, library: Library | None = None
     ) -> None:
         super().__init__(name, number, library, graphs=graphs)
-        self.last: list[tuple[Launch, Any]] = []
+        self.last: list[Callable[[], int]] = []
+        self._kept: list[Any] = []  # what their arguments point to
 
-    def _launch(self, launch: Launch) -> None:
-        count = launch.operands + launch.sizes
-        words = (ctypes.c_int64 * count)()
-        ctypes.memmove(words, launch.arguments, 8 * count)
-        self.last.append((launch._replace(arguments=ctypes.addressof(words)), words))
-        super()._launch(launch)
+    def record_call(self, call: Callable[[], Any]) -> None:
+        """Call, and note its launches."""
+        self.last, self._kept, words = [], [], self.words
+        usual = {word: words[word] for word in _LAUNCHES}
+        recorders = {word: self._recorder(word, usual[word]) for word in _LAUNCHES if usual[word]}
+        for word, recorder in recorders.items():
+            words[word] = ctypes.cast(recorder, ctypes.c_void_p).value or 0
+        try:
+            call()
+        finally:
+            for word, function in usual.items():
+                words[word] = function
+
+    def _recorder(self, word: int, address: int) -> Any:
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, *_LAUNCHES[word])
+        function = kind(address)
+
+        def called(*given: Any) -> int:
+            arguments = [*given]
+            if word == state.LAUNCH:
+                arguments[-1] = self._parameters(given[-1])
+            elif word == state.MULTIPLY:
+                for place in _SCALES:
+                    arguments[place] = self._keep(ctypes.c_int64.from_address(given[place]).value)
+            self.last.append(partial(function, *arguments))
+            return function(*given)
+
+        return kind(called)
+
+    def _keep(self, *words: int) -> int:
+        self._kept.append((ctypes.c_int64 * len(words))(*words))
+        return ctypes.addressof(self._kept[-1])
+
+    def _parameters(self, extra: int) -> int:
+        """A copy of the parameters of a launch."""
+        buffer, given, length, size, end = (ctypes.c_int64 * 5).from_address(extra)
+        bytes = ctypes.c_int64.from_address(size).value
+        words = self._keep(*(ctypes.c_int64 * (bytes // 8)).from_address(given))
+        return self._keep(buffer, words, length, self._keep(bytes), end)
 
     def again(self) -> None:
         """Those launches, with nothing to wait for."""
-        for launch, _ in self.last:
-            super()._launch(launch)
-        self._flushed()
+        with self:
+            if any(launch() for launch in self.last):
+                raise DeviceError("a launch failed", "run it under compute-sanitizer")
 
 
 def drawn(dtype: DType, *shape: int) -> numpy.ndarray:
@@ -307,7 +351,6 @@ def measured(
     rounds: int,
 ) -> str:  # fmt: skip
     """A line of figures for some inputs."""
-    device.last.clear()
     found = results(model, given)
     device.synchronise()
     apart = difference(found, right)
@@ -316,8 +359,7 @@ def measured(
     if peer is not None:
         calls["peer's call"] = peer.call
     times = least(calls, rounds)
-    device.last.clear()
-    results(model, given)
+    device.record_call(partial(results, model, given))
     kernels = {"kernels": partial(repeated, device.again, device.synchronise)}
     if peer is not None and peer.kernels is not None:
         kernels["peer's kernels"] = peer.kernels

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from anydim.runtime.systems import this_system
 
@@ -40,10 +42,15 @@ class Mutex:
         self.address = ctypes.addressof(self._bytes)
         self._holders: set[int] = set()
         self.functions = lock_functions()
+        self._take: Callable[[Any], Any]
+        self._give: Callable[[Any], Any]
         if self.functions[0]:
             c_library().pthread_mutex_init(ctypes.c_void_p(self.address), None)
             made = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
             self._take, self._give = map(made, self.functions)
+        else:
+            lock = threading.Lock()
+            self._take, self._give = lambda _: lock.acquire(), lambda _: lock.release()
 
     @property
     def is_mine(self) -> bool:

@@ -8,7 +8,7 @@ row-major, are their transposes, so operands are passed in reverse order.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -22,9 +22,8 @@ WORDS = (
     "m", "n", "k", "batch", "a_start", "a_m", "a_k", "a_batch", "b_start", "b_k", "b_n", "b_batch",
     "c_m", "c_batch",
 )  # fmt: skip
-_LARGEST = (1 << 31) - 1  # maximum of an int
-_PLAIN, _TRANSPOSED = 0, 1  # cublasOperation_t
-_BEST = -1  # cublasGemmAlgo_t: CUBLAS_GEMM_DEFAULT
+_MULTIPLY = "cublasGemmStridedBatchedEx"
+_ONES = 0x3F800000, 0x3FF << 52  # bits of 1 in float32 and float64
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,12 @@ _KINDS: Mapping[str, _Kind] = {
     "float16": _Kind(2, 2, 68), "bfloat16": _Kind(14, 2, 68),
 }  # fmt: skip
 _INT, _LONG, _ANY = ctypes.c_int, ctypes.c_longlong, ctypes.c_void_p
-_CALLS: Mapping[str, tuple[Any, ...]] = {
+CALLS: Mapping[str, tuple[Any, ...]] = {
     "cublasCreate_v2": (_ANY,),
     "cublasDestroy_v2": (_ANY,),
     "cublasSetStream_v2": (_ANY, _ANY),
     "cublasGetStatusName": (_INT,),
-    "cublasGemmStridedBatchedEx": (
+    _MULTIPLY: (
         _ANY, *(_INT,) * 5, _ANY, *(_ANY, _INT, _INT, _LONG) * 2, _ANY, _ANY, _INT, _INT, _LONG,
         *(_INT,) * 3,
     ),
@@ -58,20 +57,12 @@ class CublasError(Exception):
     """A failed call."""
 
 
-@dataclass(frozen=True)
-class _Matrix:
-    """The layout of an operand: whether it is transposed, and its leading dimension."""
-
-    operation: int
-    stride: int
-
-
 class Cublas:
     """The library; a call that fails raises CublasError."""
 
     def __init__(self, library: Any) -> None:
         self._functions = {}
-        for name, types in _CALLS.items():
+        for name, types in CALLS.items():
             function = getattr(library, name)
             function.argtypes, function.restype = types, ctypes.c_int
             self._functions[name] = function
@@ -80,8 +71,12 @@ class Cublas:
     def _do(self, name: str, *given: Any) -> None:
         code = self._functions[name](*given)
         if code:
-            status = self._functions["cublasGetStatusName"](code) or b"an unknown status"
-            raise CublasError(f"{name}: {status.decode(errors='replace')}")
+            self.raise_error(code, name)
+
+    def raise_error(self, code: int, name: str = _MULTIPLY) -> None:
+        """Raise the exception for an error code of a function."""
+        status = self._functions["cublasGetStatusName"](code) or b"an unknown status"
+        raise CublasError(f"{name}: {status.decode(errors='replace')}")
 
     def handle(self, stream: int) -> int:
         """Return a handle for matmuls on a stream, in the current context."""
@@ -90,44 +85,16 @@ class Cublas:
         self._do("cublasSetStream_v2", made, stream)
         return made.value or 0
 
-    def multiply(self, handle: int, symbol: str, words: Sequence[int]) -> bool:
-        """Start the matmul of a kernel by its name; False if the library does not support it.
+    @property
+    def address(self) -> int:
+        """The address of the function that multiplies, for native code."""
+        return ctypes.cast(self._functions[_MULTIPLY], ctypes.c_void_p).value or 0
 
-        `words` are the addresses of both operands and of the result, then `WORDS`.
-        """
+    def types(self, symbol: str) -> tuple[int, ...]:
+        """Return the types of a matmul kernel by its name, for its record (`cuda_state.py`)."""
         _, factors, results, _ = symbol.split("_")
         one, other = _KINDS[factors], _KINDS[results]
-        a, b, c, *numbers = words
-        of = dict(zip(WORDS, numbers, strict=True))
-        m, n, k, batch = (of[name] for name in WORDS[:4])
-        left = _matrix(m, k, of["a_m"], of["a_k"])
-        right = _matrix(k, n, of["b_k"], of["b_n"])
-        width = max(of["c_m"], n) if m <= 1 else of["c_m"]
-        if left is None or right is None or width < n or max(m, n, k, batch, width) > _LARGEST:
-            return False
-        real = ctypes.c_double if factors == "float64" else ctypes.c_float
-        scale, zero = real(1), real(0)
-        self._do(
-            "cublasGemmStridedBatchedEx", handle, right.operation, left.operation, n, m, k,
-            ctypes.byref(scale),
-            b + one.bytes * of["b_start"], one.data, right.stride, of["b_batch"],
-            a + one.bytes * of["a_start"], one.data, left.stride, of["a_batch"],
-            ctypes.byref(zero), c, other.data, width, of["c_batch"], batch, one.computed, _BEST,
-        )  # fmt: skip
-        return True
-
-
-def _matrix(rows: int, columns: int, row: int, column: int) -> _Matrix | None:
-    """Return the layout of a matrix with unit stride along one axis, otherwise None."""
-    if column == 1 or columns <= 1:
-        stride = max(row, columns, 1) if rows <= 1 or not columns else row
-        if max(columns, 1) <= stride <= _LARGEST:
-            return _Matrix(_PLAIN, stride)
-    if row == 1 or rows <= 1:
-        stride = max(column, rows, 1) if columns <= 1 or not rows else column
-        if max(rows, 1) <= stride <= _LARGEST:
-            return _Matrix(_TRANSPOSED, stride)
-    return None
+        return one.data, one.bytes, other.data, one.computed, _ONES[factors == "float64"]
 
 
 @lru_cache(maxsize=1)

@@ -19,13 +19,15 @@ from anydim.compiler.pipeline import run_pipeline
 from anydim.compiler.targets.cuda.nvrtc import nvrtc
 from anydim.compiler.targets.target import Target
 from anydim.compiler.targets.targets import target
-from anydim.runtime.devices.cuda import CudaDevice, Library
+from anydim.runtime.devices.cuda import CudaDevice
+from anydim.runtime.devices.libcuda import Library
 from bench import cubins as cubins_of
 from tests import attentions
 from tests.cuda_on_host import cuda_on_host, has_cxx
 from tests.unit.compiler.kernels.row_cases import CASES, Case
 from tests.unit.compiler.kernels.test_rows import check, prepared
 from tests.unit.runtime.devices.fake_cuda import FakeCuda
+from tests.unit.runtime.devices.native_verbs import forbidden
 
 SIZES = (0, 1, 3, 64, 100)
 
@@ -97,12 +99,13 @@ def test_rows_of_one_lane(case: Case, on_host: None) -> None:
 @pytest.mark.parametrize("made_of", [net, attention, convolution])
 @pytest.mark.parametrize("graphs", [0, 4])
 def test_a_program_through_the_driver(
-    made_of: Callable[[], ad.Builder], graphs: int, on_host: None
+    made_of: Callable[[], ad.Builder], graphs: int, on_host: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeCuda(capacity=1 << 28, items=128)
     device = CudaDevice("cuda:0", 0, Library(fake), graphs=graphs)
     model = ad.compile(made_of(), devices={"accel": device}, placement={"*": "accel"})
     alone = ad.compile(made_of())
+    forbidden(monkeypatch, device)
     for rows in SIZES:
         x = numpy.random.default_rng(rows).normal(size=(rows, 24)).astype(numpy.float32)
         made, expected = model(x=x), alone(x=x)

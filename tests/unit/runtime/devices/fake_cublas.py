@@ -14,10 +14,14 @@ import ml_dtypes
 import numpy
 from numpy.lib.stride_tricks import as_strided
 
+from anydim.runtime.devices.cublas import CALLS
+from tests.unit.runtime.devices.fake_cuda import c_function, put
+
 OK, INVALID, UNSUPPORTED = 0, 7, 15
 TYPES: dict[int, Any] = {
     0: numpy.float32, 1: numpy.float64, 2: numpy.float16, 14: ml_dtypes.bfloat16
 }  # fmt: skip
+NAMES = {INVALID: b"CUBLAS_STATUS_INVALID_VALUE"}
 TOGETHER = {
     (0, 0, 68), (0, 0, 77), (1, 1, 70), (2, 2, 68), (2, 0, 68), (14, 14, 68), (14, 0, 68),
 }  # factors, results, how sums are computed  # fmt: skip
@@ -30,6 +34,7 @@ class FakeCublas:
         self.inside = inside
         self.handles: dict[int, int] = {}  # to their streams
         self.calls: list[tuple[int, ...]] = []
+        self.cublasGetStatusName = lambda status: NAMES.get(status, b"CUBLAS_STATUS_NOT_SUPPORTED")
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         work = getattr(type(self), f"do_{name.removesuffix('_v2')}", None)
@@ -39,21 +44,19 @@ class FakeCublas:
         def function(*given: Any) -> Any:
             return work(self, *given) or OK
 
-        setattr(self, name, function)
-        return function
+        made = c_function(CALLS[name], function)
+        setattr(self, name, made)
+        return made
 
-    def do_cublasCreate(self, handle: Any) -> None:
-        handle._obj.value = 0x100 + len(self.handles)
-        self.handles[handle._obj.value] = 0
+    def do_cublasCreate(self, handle: int) -> None:
+        self.handles[made := 0x100 + len(self.handles)] = 0
+        put(handle, made)
 
     def do_cublasDestroy(self, handle: Any) -> None:
         del self.handles[handle]
 
-    def do_cublasSetStream(self, handle: Any, stream: int) -> None:
-        self.handles[handle.value] = stream
-
-    def do_cublasGetStatusName(self, status: int) -> bytes:
-        return {INVALID: b"CUBLAS_STATUS_INVALID_VALUE"}.get(status, b"CUBLAS_STATUS_NOT_SUPPORTED")
+    def do_cublasSetStream(self, handle: int, stream: int) -> None:
+        self.handles[handle] = stream
 
     def do_cublasGemmStridedBatchedEx(self, handle: int, *given: Any) -> int:
         (turn_a, turn_b, m, n, k, alpha, a, kind, lda, step_a, b, other, ldb, step_b, beta, c,
@@ -68,14 +71,16 @@ class FakeCublas:
         if kind != other or (kind, result, computed) not in TOGETHER:
             return UNSUPPORTED
         self.calls.append((m, n, k, count))
+        real = ctypes.c_double if computed == 70 else ctypes.c_float
         for number in range(count):
             left = self.matrix(a, kind, number * step_a, of_a, lda)
             right = self.matrix(b, kind, number * step_b, of_b, ldb)
             left, right = (x.T if turn else x for x, turn in ((left, turn_a), (right, turn_b)))
             made = self.matrix(c, result, number * step_c, (m, n), ldc)
-            before = beta._obj.value * made if beta._obj.value else 0
+            scale, kept = (real.from_address(of).value for of in (alpha, beta))
+            before = kept * made if kept else 0
             wide = numpy.float64 if kind == 1 else numpy.float32
-            made[:] = alpha._obj.value * (left.astype(wide) @ right.astype(wide)) + before
+            made[:] = scale * (left.astype(wide) @ right.astype(wide)) + before
         return OK
 
     def matrix(

@@ -1,5 +1,7 @@
 """A CUDA driver library in Python: memory of the host, kernels that are Python functions.
 
+Its functions have C addresses, so that native code calls them as it calls those of a real one.
+
 It refuses what a real one refuses: calls without a context, addresses that it did not give,
 memory beyond its capacity. `kernels` says what symbols do; a cubin is a text of symbols, those of
 kernels on ranges with a plus behind them.
@@ -8,22 +10,81 @@ kernels on ranges with a plus behind them.
 from __future__ import annotations
 
 import ctypes
+import gc
+import inspect
 import re
+import struct
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from anydim.compiler.targets.c.loader import load
 from anydim.compiler.targets.run import ENTRY
+from anydim.runtime.devices.libcuda import CALLS
 
 OK, INVALID, NO_MEMORY, NOT_FOUND, FAILED = 0, 1, 2, 500, 719
-CAPTURED, UNLIKE = 900, 910
+CAPTURED, UNLIKE, NO_HANDLE = 900, 910, 400
+STREAM = 5  # its handle
 TEXTS = {INVALID: b"invalid argument", NO_MEMORY: b"out of memory", NOT_FOUND: b"not found",
          CAPTURED: b"operation not permitted when stream is capturing",
+         NO_HANDLE: b"invalid resource handle",
          UNLIKE: b"the graph update was not performed",
          FAILED: b"unspecified launch failure", 201: b"invalid device context"}  # fmt: skip
 Graph = list[tuple[Callable[[], None], tuple[int, ...]]]
 Kernel = Callable[[Sequence[int], int, int], None]  # words, blocks, items
+
+
+class _Calls:
+    """No finalizer runs during calls: native code that calls may hold the lock of a device."""
+
+    def __init__(self) -> None:
+        self.count, self.lock = 0, threading.Lock()
+
+    def __enter__(self) -> None:
+        with self.lock:
+            self.count += 1
+            gc.disable()
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.count -= 1
+            if not self.count:
+                gc.enable()
+
+
+_CALLS = _Calls()
+
+
+def c_function(types: Sequence[Any], work: Callable[..., int]) -> Any:
+    """A function of Python as one of C that returns an int; FAILED where it raises an error."""
+
+    def called(*given: Any) -> int:
+        with _CALLS:
+            try:
+                return work(*given)
+            except Exception:
+                traceback.print_exc()
+                return FAILED
+
+    return ctypes.CFUNCTYPE(ctypes.c_int, *types)(called)
+
+
+def put(address: int, value: int) -> None:
+    """Write what a function gives: a handle or an address."""
+    ctypes.c_uint64.from_address(address).value = value
+
+
+def put_int(address: int, value: int) -> None:
+    """Write an int of C."""
+    ctypes.c_int.from_address(address).value = value
+
+
+def elf_bytes(address: int) -> int:
+    """The bytes of an ELF file in memory: its section headers come last."""
+    (sections,) = struct.unpack("<Q", ctypes.string_at(address + 0x28, 8))
+    size, count = struct.unpack("<HH", ctypes.string_at(address + 0x3A, 4))
+    return int(sections + size * count)
 
 
 class FakeCuda:
@@ -46,74 +107,79 @@ class FakeCuda:
         self.fails: str | None = None  # the call that fails from now on
         self.local = threading.local()
 
-    def __getattr__(self, name: str) -> Callable[..., int]:
+    def __getattr__(self, name: str) -> Any:
         work = getattr(type(self), f"do_{name.removesuffix('_v2')}", None)
         if work is None:
             raise AttributeError(name)
         free = name in _WITHOUT_CONTEXT
+        parameters = [*inspect.signature(work).parameters][1:]
+        at = parameters.index("stream") if "stream" in parameters else None
 
         def function(*given: Any) -> int:
             if self.fails == name:
                 return FAILED
             if not free and not getattr(self.local, "contexts", None):
                 return 201
+            if at is not None and given[at] != STREAM and "Create" not in name:
+                return NO_HANDLE
             return int(work(self, *given) or OK)
 
-        setattr(self, name, function)
-        return function
+        made = c_function(CALLS[name], function)
+        setattr(self, name, made)
+        return made
 
     # ---- devices ---------------------------------------------------------------------------------
 
     def do_cuInit(self, flags: int) -> None: ...
 
-    def do_cuDeviceGetCount(self, count: Any) -> None:
-        count._obj.value = self.devices
+    def do_cuDeviceGetCount(self, count: int) -> None:
+        put_int(count, self.devices)
 
-    def do_cuDeviceGet(self, device: Any, number: int) -> None:
-        device._obj.value = number
+    def do_cuDeviceGet(self, device: int, number: int) -> None:
+        put_int(device, number)
 
-    def do_cuDeviceGetName(self, text: Any, length: int, device: int) -> None:
-        text.value = b"Fake"
+    def do_cuDeviceGetName(self, text: int, length: int, device: int) -> None:
+        ctypes.memmove(text, b"Fake", 5)
 
-    def do_cuDeviceGetAttribute(self, value: Any, attribute: int, device: int) -> None:
-        value._obj.value = {75: 9, 76: 0, 16: 4}[attribute]
+    def do_cuDeviceGetAttribute(self, value: int, attribute: int, device: int) -> None:
+        put_int(value, {75: 9, 76: 0, 16: 4}[attribute])
 
-    def do_cuDeviceTotalMem(self, bytes: Any, device: int) -> None:
-        bytes._obj.value = self.capacity
+    def do_cuDeviceTotalMem(self, bytes: int, device: int) -> None:
+        put(bytes, self.capacity)
 
-    def do_cuDevicePrimaryCtxRetain(self, context: Any, device: int) -> None:
-        context._obj.value = 7 + device
+    def do_cuDevicePrimaryCtxRetain(self, context: int, device: int) -> None:
+        put(context, 7 + device)
 
     def do_cuDevicePrimaryCtxRelease(self, device: int) -> None: ...
 
     def do_cuCtxPushCurrent(self, context: int) -> None:
         self.local.contexts = [*getattr(self.local, "contexts", []), context]
 
-    def do_cuCtxPopCurrent(self, context: Any) -> None:
+    def do_cuCtxPopCurrent(self, context: int) -> None:
         self.local.contexts.pop()
 
-    def do_cuStreamCreate(self, stream: Any, flags: int) -> None:
-        stream._obj.value = 5
+    def do_cuStreamCreate(self, stream: int, flags: int) -> None:
+        put(stream, STREAM)
 
     def do_cuStreamSynchronize(self, stream: int) -> int:
         return CAPTURED if self.capture is not None else OK
 
     # ---- memory ----------------------------------------------------------------------------------
 
-    def do_cuMemAlloc(self, address: Any, bytes: int) -> int:
+    def do_cuMemAlloc(self, address: int, bytes: int) -> int:
         if sum(len(block) for block in self.blocks.values()) + bytes > self.capacity:
             return NO_MEMORY
         block = (ctypes.c_ubyte * bytes)()
-        address._obj.value = ctypes.addressof(block)
+        put(address, ctypes.addressof(block))
         self.blocks[ctypes.addressof(block)] = block
         return OK
 
     def do_cuMemFree(self, address: int) -> int:
         return OK if self.blocks.pop(address, None) is not None else INVALID
 
-    def do_cuMemHostAlloc(self, address: Any, bytes: int, flags: int) -> None:
+    def do_cuMemHostAlloc(self, address: int, bytes: int, flags: int) -> None:
         self.pinned.append((ctypes.c_ubyte * bytes)())
-        address._obj.value = ctypes.addressof(self.pinned[-1])
+        put(address, ctypes.addressof(self.pinned[-1]))
 
     def inside(self, address: int, bytes: int) -> bool:
         return any(
@@ -140,21 +206,24 @@ class FakeCuda:
     def do_cuMemsetD8Async(self, target: int, value: int, bytes: int, stream: int) -> int:
         if not self.inside(target, bytes):
             return INVALID
+        if self.capture is not None:
+            return CAPTURED
         ctypes.memset(target, value, bytes)
         return OK
 
     # ---- code ------------------------------------------------------------------------------------
 
-    def do_cuModuleLoadData(self, module: Any, data: bytes) -> int:
+    def do_cuModuleLoadData(self, module: int, code: int) -> int:
+        if ctypes.string_at(code, 4) == b"\x7fELF":  # of this processor (tests/cuda_on_host.py)
+            return self.load(module, ctypes.string_at(code, elf_bytes(code)))
+        data = ctypes.string_at(code)
         if data.startswith(b"broken"):
             return INVALID
-        if data.startswith(b"\x7fELF"):  # of this processor (tests/cuda_on_host.py)
-            return self.load(module, data)
         self.modules.append(data.decode().split())
-        module._obj.value = len(self.modules)
+        put(module, len(self.modules))
         return OK
 
-    def load(self, module: Any, data: bytes) -> int:
+    def load(self, module: int, data: bytes) -> int:
         (name,) = re.findall(rb"(?<=\0)(\w+)_text(?=\0)", data)[:1]
         symbol = name.decode()
         shared = f"{symbol}_range".encode() in data
@@ -169,31 +238,36 @@ class FakeCuda:
         self.kernels[symbol] = run
         self.loaded.append(code)
         self.modules.append([f"{symbol}+" if shared else symbol])
-        module._obj.value = len(self.modules)
+        put(module, len(self.modules))
         return OK
 
     def do_cuModuleUnload(self, module: int) -> None: ...
 
-    def do_cuModuleGetFunction(self, function: Any, module: int, symbol: bytes) -> int:
+    def do_cuModuleGetFunction(self, function: int, module: int, symbol: bytes) -> int:
         name = symbol.decode()
         if name not in [known.rstrip("+") for known in self.modules[module - 1]]:
             return NOT_FOUND
         self.symbols.append(name)
-        function._obj.value = len(self.symbols)
+        put(function, len(self.symbols))
         return OK
 
-    def do_cuModuleGetGlobal(self, address: Any, bytes: Any, module: int, symbol: bytes) -> int:
+    def do_cuModuleGetGlobal(self, address: int, bytes: int, module: int, symbol: bytes) -> int:
         wanted = symbol.decode().removesuffix("_range") + "+"
         return OK if wanted in self.modules[module - 1] else NOT_FOUND
 
-    def do_cuFuncGetAttribute(self, value: Any, attribute: int, function: int) -> None:
-        value._obj.value = self.items
+    def do_cuFuncGetAttribute(self, value: int, attribute: int, function: int) -> None:
+        put_int(value, self.items)
 
     def do_cuLaunchKernel(self, function: int, *given: Any) -> int:
-        (blocks, _, _, items, _, _, _, _, _, extra) = given
+        (blocks, _, _, items, _, _, _, stream, _, extra) = given
+        if stream != STREAM or not 0 < function <= len(self.symbols):
+            return NO_HANDLE
         if not 0 < blocks < 1 << 31 or not 0 < items <= 1024:
             return INVALID
+        extra = (ctypes.c_uint64 * 5).from_address(extra)
         size = ctypes.c_size_t.from_address(extra[3]).value
+        if [*extra[:3:2], extra[4]] != [1, 2, 0] or size > 4096:
+            return INVALID
         words = (ctypes.c_int64 * (size // 8)).from_address(extra[1])
         name, given = self.symbols[function - 1], list(words)
         return self.begun(lambda: self.do(name, given, blocks, items), (function,))
@@ -218,11 +292,11 @@ class FakeCuda:
         self.capture = []
         return OK
 
-    def do_cuStreamEndCapture(self, stream: int, graph: Any) -> int:
+    def do_cuStreamEndCapture(self, stream: int, graph: int) -> int:
         if self.capture is None:
             return CAPTURED
         self.counts["captures"] += 1
-        graph._obj.value = self.made(self.capture)
+        put(graph, self.made(self.capture))
         self.capture = None
         return OK
 
@@ -231,9 +305,9 @@ class FakeCuda:
         self.graphs[self.last] = graph
         return self.last
 
-    def do_cuGraphInstantiateWithFlags(self, made: Any, graph: int, flags: int) -> int:
+    def do_cuGraphInstantiateWithFlags(self, made: int, graph: int, flags: int) -> int:
         self.counts["instances"] += 1
-        made._obj.value = self.made(self.graphs[graph])
+        put(made, self.made(self.graphs[graph]))
         return OK
 
     def do_cuGraphExecUpdate(self, made: int, graph: int, info: Any) -> int:
@@ -258,11 +332,12 @@ class FakeCuda:
 
     # ---- events ----------------------------------------------------------------------------------
 
-    def do_cuEventCreate(self, event: Any, flags: int) -> None:
-        event._obj.value = max(self.events, default=0) + 1
-        self.events.add(event._obj.value)
+    def do_cuEventCreate(self, event: int, flags: int) -> None:
+        self.events.add(made := max(self.events, default=0) + 1)
+        put(event, made)
 
-    def do_cuEventRecord(self, event: int, stream: int) -> None: ...
+    def do_cuEventRecord(self, event: int, stream: int) -> int:
+        return OK if event in self.events and self.capture is None else INVALID
 
     def do_cuEventSynchronize(self, event: int) -> int:
         return OK if event in self.events else INVALID
@@ -273,8 +348,8 @@ class FakeCuda:
         self.events.remove(event)
         return OK
 
-    def do_cuGetErrorString(self, code: int, text: Any) -> None:
-        text._obj.value = TEXTS[code]
+    def do_cuGetErrorString(self, code: int, text: int) -> None:
+        put(text, ctypes.cast(TEXTS[code], ctypes.c_void_p).value or 0)
 
 
 _WITHOUT_CONTEXT = {

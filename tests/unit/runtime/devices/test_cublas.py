@@ -5,33 +5,52 @@ The library is one in Python: what a real one makes of the same calls is for `ma
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+from collections.abc import Iterator, Sequence
 
 import numpy
 import pytest
 
 import anydim as ad
 from anydim.base.dtypes import DType, bfloat16, float16, float32, float64
+from anydim.base.errors import DeviceError
 from anydim.compiler.kernels.gpu import library_matmul
 from anydim.compiler.pipeline import run_pipeline
 from anydim.compiler.targets.device_targets import placed_devices, with_templates
-from anydim.runtime.devices.cublas import Cublas, CublasError, cublas
-from anydim.runtime.devices.cuda import CudaDevice, Library
+from anydim.runtime.devices.cublas import Cublas, cublas
+from anydim.runtime.devices.cuda import CudaDevice
+from anydim.runtime.devices.libcuda import Library
 from tests.cuda_on_host import cuda_on_host, has_cxx
 from tests.unit.runtime.devices.fake_cublas import FakeCublas
-from tests.unit.runtime.devices.fake_cuda import FakeCuda
+from tests.unit.runtime.devices.fake_cuda import STREAM, FakeCuda
+from tests.unit.runtime.devices.native_verbs import Native
 
 KINDS = {"float32": numpy.float32, "tf32": numpy.float32, "float64": numpy.float64}
 SHAPES = [(1, 1, 1), (3, 4, 5), (1, 4, 5), (3, 1, 5), (3, 4, 1), (3, 4, 0), (1, 1, 7)]
 
 
+class Products:
+    """A device with both libraries; kernels that multiply note that cuBLAS did not."""
+
+    def __init__(self) -> None:
+        self.cuda, self.fake = FakeCuda(), FakeCublas()
+        self.device = CudaDevice("cuda:0", 0, Library(self.cuda), lambda: Cublas(self.fake))
+        self.verbs = Native(self.device)
+
+    def multiply(self, kind: str, words: Sequence[int]) -> bool:
+        """Launch a product of these parameters; whether cuBLAS computed it."""
+        symbol = f"cublas_{kind}_{KINDS[kind].__name__}_0"
+        self.cuda.kernels[symbol] = lambda *_: None
+        entry = self.device.load({"m": symbol.encode()}, [symbol])[symbol]
+        block, before = (ctypes.c_int64 * 17)(*words), len(self.cuda.launches)
+        self.verbs.launch(entry, ctypes.addressof(block), 3, 14, 1, 1, 0, 0, 0, 0)
+        return len(self.cuda.launches) == before
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
 def test_products_of_any_layout(kind: str, turned: tuple[bool, bool]) -> None:
-    fake = FakeCublas()
-    library, chance = Cublas(fake), numpy.random.default_rng(0)
-    handle = library.handle(5)
-    assert fake.handles == {handle: 5}
+    work, chance = Products(), numpy.random.default_rng(0)
     for m, n, k in SHAPES:
         for batch in (1, 3):
             a = chance.normal(size=(batch, k, m) if turned[0] else (batch, m, k))
@@ -42,22 +61,23 @@ def test_products_of_any_layout(kind: str, turned: tuple[bool, bool]) -> None:
             of_b = (0, 1, k, n * k) if turned[1] else (0, n, 1, n * k)
             words = [x.ctypes.data for x in (a, b, c)]
             words += [m, n, k, batch, *of_a, *of_b, n, m * n]
-            assert library.multiply(handle, f"cublas_{kind}_{c.dtype}_0", words)
+            assert work.multiply(kind, words)
             a, b = (x.swapaxes(1, 2) if turn else x for x, turn in zip((a, b), turned))
             numpy.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-6)  # sums of 7 products
+    assert list(work.fake.handles.values()) == [STREAM]
 
 
 def test_what_the_library_does_not_take() -> None:
-    fake = FakeCublas()
-    library = Cublas(fake)
+    work = Products()
     x = numpy.zeros(64, numpy.float32).ctypes.data
     good = [3, 4, 5, 1, 0, 5, 1, 0, 0, 4, 1, 0, 4, 0]
-    assert library.multiply(library.handle(0), "cublas_float32_float32_0", [x, x, x, *good])
+    assert work.multiply("float32", [x, x, x, *good])
     for place, number in ((5, 2), (5, 4), (6, 2), (9, 3), (10, 2), (12, 3), (0, 1 << 31)):
         bad = [*good[:place], number, *good[place + 1 :]]  # rows that overlap, columns apart, large
-        assert not library.multiply(0, "cublas_float32_float32_0", [x, x, x, *bad])
-    with pytest.raises(CublasError, match="Ex: CUBLAS_STATUS_INVALID_VALUE"):
-        library.multiply(7, "cublas_float32_float32_0", [x, x, x, *good])
+        assert not work.multiply("float32", [x, x, x, *bad])
+    work.fake.handles.clear()
+    with pytest.raises(DeviceError, match="Ex: CUBLAS_STATUS_INVALID_VALUE"):
+        work.multiply("float32", [x, x, x, *good])
 
 
 def chain(dtype: DType) -> ad.Builder:

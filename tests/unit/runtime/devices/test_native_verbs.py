@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy
@@ -14,12 +14,15 @@ import anydim as ad
 from anydim.base.errors import DeviceError, DeviceMemoryError
 from anydim.runtime import slots
 from anydim.runtime.devices.cpu import CpuDevice
+from anydim.runtime.devices.cuda import CudaDevice
 from anydim.runtime.devices.device import Device
+from anydim.runtime.devices.libcuda import Library
 from anydim.runtime.devices.opencl import state
 from anydim.runtime.devices.opencl.device import OpenClDevice
 from anydim.runtime.devices.opencl.opened import open_opencl
 from anydim.runtime.devices.opencl.shared import SharedOpenClDevice
 from tests.kernel_targets import has_device, needs_compiler, needs_device, needs_two_devices
+from tests.unit.runtime.devices.fake_cuda import FakeCuda
 from tests.unit.runtime.devices.native_verbs import Native, forbidden
 from tests.unit.runtime.devices.test_opencl import add_one
 from tests.unit.runtime.devices.test_placed_programs import (
@@ -108,10 +111,10 @@ def test_eight_threads_call_one_model(make: Callable[[], Device]) -> None:
 class Sequential:
     """A device and what its verbs mean one after the other: blocks of floats."""
 
-    def __init__(self, device: SharedOpenClDevice, verbs: Native, blocks: int) -> None:
+    def __init__(self, device: Device, verbs: Native, blocks: int, code: bytes = b"") -> None:
         self.device, self.verbs = device, verbs
         name, text = add_one()
-        self.entry = device.load({name: text}, [name])[name]
+        self.entry = device.load({name: code or text}, [name])[name]
         self.blocks = [device.allocate(BYTES) for _ in range(blocks)]
         self.meant = [numpy.zeros(BYTES // 4, numpy.float32) for _ in range(blocks)]
         for block in self.blocks:
@@ -182,6 +185,29 @@ def test_verbs_happen_as_if_in_order(shared: SharedOpenClDevice, seed: int, code
     for block in work.blocks:
         shared.free(block)
     assert shared.counters.blocks == 0 and not shared.words[state.STAGED]
+
+
+def added(words: Sequence[int], blocks: int, items: int) -> None:
+    """The kernel of `add_one` in Python."""
+    address, count, *_ = words
+    numpy.ctypeslib.as_array((ctypes.c_float * count).from_address(address))[:] += 1
+
+
+@pytest.mark.parametrize("graphs", [0, 3])
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("code", ["llvm", pytest.param("c", marks=needs_compiler)])
+def test_verbs_of_cuda_happen_as_if_in_order(graphs: int, seed: int, code: str) -> None:
+    chance, fake, name = random.Random(seed), FakeCuda(), add_one()[0]
+    fake.kernels[name] = added
+    device = CudaDevice("cuda:0", 0, Library(fake), graphs=graphs)
+    work = Sequential(device, Native(device, code), chance.randrange(2, 6), f"{name}+".encode())
+    for _ in range(400):
+        work.step(chance)
+    work.end()
+    for block in work.blocks:
+        device.free(block)
+    device.trim()
+    assert not fake.blocks and not fake.graphs and device.counters.blocks == 0
 
 
 @needs_device

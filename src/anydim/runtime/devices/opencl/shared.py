@@ -15,11 +15,11 @@ from functools import lru_cache
 from anydim.runtime.devices import context as common
 from anydim.runtime.devices.device import Device, Launch
 from anydim.runtime.devices.host_memory import HostMemory
+from anydim.runtime.devices.native_state import NativeState
 from anydim.runtime.devices.opencl import state
 from anydim.runtime.devices.opencl.device import Kernel, OpenClDevice, context_of
 from anydim.runtime.devices.opencl.libopencl import Library, error_of
 from anydim.runtime.devices.opencl.watching import Watched
-from anydim.runtime.system_functions import Mutex, memory_functions
 
 KIND = "opencl-shared 2"
 
@@ -29,7 +29,7 @@ def _context_of(known: Library, handles: tuple[int, ...]) -> int:
     return context_of(known, handles)
 
 
-class SharedOpenClDevice(OpenClDevice):
+class SharedOpenClDevice(NativeState, OpenClDevice):
     """Device `number` of OpenCL, in host memory."""
 
     kind = KIND
@@ -39,17 +39,13 @@ class SharedOpenClDevice(OpenClDevice):
     def __init__(self, name: str = "opencl:0", number: int = 0) -> None:
         super().__init__(name, number)
         self.words[common.FAMILY] = self._context
-        self._memory, self._mutex = HostMemory(), Mutex()
-        self._late: list[int] = []  # blocks to be freed
+        self._memory = HostMemory()
         self._table = (c_int64 * 0)()
         self._records: dict[int, tuple[ctypes.Array[c_int64], Kernel]] = {}
-        self.words[common.LOCK], self.words[common.UNLOCK] = self._mutex.functions
-        self.words[common.MUTEX] = self._mutex.address
         for word, function in enumerate(state.FUNCTIONS, state.SET_ARGUMENT):
             at = ctypes.cast(self.library.functions[function], c_void_p)
             self.words[word] = at.value or 0
         self.words[state.QUEUE] = self._work
-        self._give_memory = ctypes.CFUNCTYPE(None, c_void_p)(memory_functions()[1])
 
     def _made_context(self) -> int:
         """Return the context of all devices of the platform: their queues wait for each other's
@@ -86,16 +82,10 @@ class SharedOpenClDevice(OpenClDevice):
             self._store_rows(rows)
         return address
 
-    def _free(self, address: int) -> None:
-        self._late.append(address)
-        if self._mutex.is_mine:  # a finalizer that runs while the lock is held: free it later
-            return
-        self._synchronise()
-        while self._late:
-            given = self._late.pop()
-            with self._mutex:
-                self._store_rows([row for row in self._rows() if row[state.FIRST] != given])
-            self._memory.give(given)
+    def _release(self, address: int) -> None:
+        with self._mutex:
+            self._store_rows([row for row in self._rows() if row[state.FIRST] != address])
+        self._memory.give(address)
 
     def _rows(self) -> list[tuple[int, ...]]:
         """Return the table of blocks."""
