@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -11,7 +12,7 @@ import numpy
 from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
 from anydim.compiler.kernels.ir import Kernel, Library
-from anydim.compiler.native.host import host_of
+from anydim.compiler.native.host import Host, host_of
 from anydim.compiler.native.invoke import invoke_code
 from anydim.compiler.native.threads import threads_code
 from anydim.compiler.targets.target import Compiling, Source, Target
@@ -34,6 +35,11 @@ class Assembled:
     kernels: Mapping[str, Kernel]
     arrays: Mapping[str, numpy.ndarray]
     packings: Mapping[str, Packing] = field(default_factory=dict)
+
+    @cached_property
+    def host(self) -> Host:
+        """The host code of the program."""
+        return host_of(self.program)
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ def prepare(made: Assembled, target: Target) -> Prepared:
 def modules(made: Assembled) -> tuple[tuple[Kernel | Library, ...], Interface]:
     """Return the host modules and kernels of a program as loop IR; raises as `build`."""
     _verify(made)
-    host = host_of(made.program)
+    host = made.host
     segments = (segment for segment in made.program.segments if not segment.device)
     names = dict.fromkeys(site.kernel for segment in segments for site in segment.sites)
     return (*(made.kernels[name] for name in names), *host.code), host.interface

@@ -7,7 +7,7 @@ those of its inputs. Ownership of results moves to the caller.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from anydim.base.cache import key_of
 from anydim.base.records import dataclass
@@ -16,6 +16,7 @@ from anydim.compiler.kernels.ir import constant, select
 from anydim.compiler.native import blocks
 from anydim.compiler.native.arithmetic import LARGEST
 from anydim.compiler.native.blocks import DROP
+from anydim.compiler.native.body import Body
 from anydim.compiler.native.delegate_emit import emit_engine_call
 from anydim.compiler.native.device_emit import call_device
 from anydim.compiler.native.emit import (
@@ -27,6 +28,7 @@ from anydim.compiler.native.emit import (
 )
 from anydim.compiler.native.region_code import BLOCK, MAIN, Code, function_name, tensor_bytes
 from anydim.compiler.native.region_loop import loop
+from anydim.compiler.native.shared_steps import share_steps
 from anydim.compiler.native.stopping import KINDS, STARTED
 from anydim.compiler.native.threads import BEGIN
 from anydim.runtime import context, slots
@@ -75,8 +77,9 @@ def emit_regions(program: Program) -> RegionHost:
             segments[segment] = emit_segment(segment, f"anydim_segment{len(segments)}")
         prefixes.append(segments[segment].name)
     functions = tuple(
-        _function(Code(program, number, layout, failures, prefixes))
+        function
         for number in range(len(program.regions))
+        for function in _functions(Code(program, number, layout, failures, prefixes))
     )
     regions = ir.Library("regions", functions, key_of(repr(program)))
     requested = _requested_dims(program.regions[-1])
@@ -99,8 +102,8 @@ def _requested_dims(region: Region) -> tuple[str, ...]:
     return requested_dims(region.signature, frozenset(needed - determined))
 
 
-def _function(code: Code) -> ir.Function:
-    """Return the function of a region."""
+def _functions(code: Code) -> Iterator[ir.Function]:
+    """Yield the function of a region, behind those for equal steps."""
     region, own = code.region, code.slots
     code.known |= region.given
     if code.number == len(code.program.regions) - 1:
@@ -112,9 +115,11 @@ def _function(code: Code) -> ir.Function:
     inputs = region.signature.inputs
     shapes = [own.values[spec.name] for spec in inputs]
     code.determine(region.signature.name, "input", inputs, shapes, everything=True)
+    ends = [code.body.here]
     for number, step in enumerate(region.steps):
         code.wait_for(step.reads)
         _STEPS[type(step)](code, number, step)
+        ends.append(code.body.here)
     code.wait_for([spec.name for spec in region.signature.outputs])
     _wait_for_shared(code)
     for spec, target, moved in zip(region.signature.outputs, own.results, own.moved):
@@ -122,7 +127,11 @@ def _function(code: Code) -> ir.Function:
             code.copy_value(code.value(spec.name), target, spec.rank)
             code.hold(target.owner)
     code.body.give(0)
-    return code.body.function(name, ("block",), public=name == MAIN)
+    shared, written = share_steps(code.body.written, ends, name)
+    yield from shared
+    body = Body()
+    body.take(written)
+    yield body.function(name, ("block",), public=name == MAIN)
 
 
 def _release(code: Code, number: int, step: ReleaseStep) -> None:

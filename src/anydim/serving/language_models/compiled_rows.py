@@ -18,6 +18,7 @@ from anydim.api.cached_rows import CachedRows
 from anydim.api.program_cache import compared_state, program_key, write_program
 from anydim.base.cache import DiskCache, disk_cache, key_of
 from anydim.base.cache_folder import is_there, used
+from anydim.base.collector import collector_paused
 from anydim.base.errors import UserError
 from anydim.base.read_files import FileRead, FileState
 from anydim.base.records import dataclass
@@ -90,6 +91,7 @@ def _compile(source: Source) -> tuple[OpenedModel, CachedRows]:
     return opened, rows_of(model, opened.spec)
 
 
+@collector_paused()
 def _compile_to(stored: _Stored, source: Source) -> tuple[OpenedModel, CachedRows] | None:
     """Compile and store a language model; the model if it could not be stored."""
     made = _compile(source)
