@@ -90,6 +90,17 @@ static void mma(const char *kind, float &c0, float &c1, float &c2, float &c3, un
   }
   pthread_barrier_wait(&warps[warp]);
 }
+struct uint2 { unsigned x, y; };
+struct alignas(16) uint4 { unsigned x, y, z, w; };
+static unsigned long long exchanged[32][32];
+template <typename T> static T __shfl_xor_sync(unsigned, T value, int distance) {
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  memcpy(&exchanged[warp][lane], &value, sizeof value);
+  pthread_barrier_wait(&warps[warp]);
+  memcpy(&value, &exchanged[warp][lane ^ distance], sizeof value);
+  pthread_barrier_wait(&warps[warp]);
+  return value;
+}
 struct Copy { void *to; char held[16]; int bytes, lot; };
 static thread_local Copy copies[4096];  // in progress
 static thread_local int begun, lot;

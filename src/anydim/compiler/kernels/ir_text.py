@@ -169,7 +169,8 @@ def _block(steps: tuple[ir.Step, ...]) -> Iterator[str]:
 def _for(step: ir.For) -> Iterator[str]:
     span = f"{print_value(step.start)}:{print_value(step.stop)}"
     one = isinstance(step.step, ir.Const) and step.step.value == 1
-    yield f"for {step.variable} in {span}" + ("" if one else f" step {print_value(step.step)}")
+    by = "" if one else f" step {print_value(step.step)}"
+    yield f"for {step.variable} in {span}{by}" + (" unrolled" if step.unrolled else "")
     yield from _block(step.body)
 
 
@@ -228,6 +229,11 @@ def _copy_aside(step: ir.CopyAside) -> Iterator[str]:
     yield f"{to} = aside {step.dtype} {source}"
 
 
+def _copy_wide(step: ir.CopyWide) -> Iterator[str]:
+    to = f"{step.buffer}[{print_value(step.offset)} : {step.count}]"
+    yield f"{to} = wide {step.dtype} {step.source}[{print_value(step.source_offset)}]"
+
+
 def _tile_memory(step: ir.TileMemory) -> Iterator[str]:
     location = f"{step.buffer}[{print_value(step.offset)} by {print_value(step.row)}]"
     yield f"{location} = tile {step.tile}" if step.store else f"tile {step.tile} = {location}"
@@ -255,6 +261,10 @@ _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
     ir.Pause: lambda step: iter(["pause"]),
     ir.Barrier: lambda step: iter(["barrier"]),
     ir.Fragments: _fragments,
+    ir.WarpExchange: lambda step: iter(
+        [f"{step.name} = {print_value(step.value)} of work-item ^ {step.distance}"]
+    ),
+    ir.CopyWide: _copy_wide,
     ir.CopyAside: _copy_aside,
     ir.CopiesEnd: lambda step: iter(["end of copies"]),
     ir.CopiesWait: lambda step: iter([f"wait for copies but {step.left}"]),

@@ -267,6 +267,8 @@ def test_axes_that_are_one_walk_are_one() -> None:
 
 SOFTMAX = group_of("softmax", "m n", axis=-1)
 FEW = Teams(items=4, each=3)
+WIDE = Teams(items=64, lanes=4)
+HELD = Teams(items=64, lanes=2, held=2)
 ROWS = {
     "softmax": (SOFTMAX, softmax),
     "means": (group_of("reduce_mean", "b m n", axes=(1,)), lambda x: x.mean(1)),
@@ -277,10 +279,13 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_rows_and_elements(name: str) -> None:
+@pytest.mark.parametrize("schedule", [FEW, WIDE, HELD], ids=["few", "wide", "held"])
+def test_rows_and_elements(name: str, schedule: Teams) -> None:
     group, reference = ROWS[name]
-    made = Prepared(group, [group_rows.TEMPLATE], BOX, MACHINE, schedule=FEW)
-    for sizes in ((0, 3, 1, 1), (1, 1, 1, 1), (3, 0, 1, 2), (2, 13, 1, 1), (5, 7, 1, 3)):
+    machine = MACHINE if schedule == FEW else WARPS
+    made = Prepared(group, [group_rows.TEMPLATE], BOX, machine, schedule=schedule)
+    more = () if schedule == FEW else ((3, 32, 1, 1), (1, 67, 1, 1), (2, 256, 1, 1))
+    for sizes in ((0, 3, 1, 1), (1, 1, 1, 1), (3, 0, 1, 2), (2, 13, 1, 1), (5, 7, 1, 3), *more):
         env = sizes_of(*sizes)
         (x,) = drawn(group, env)
         (found,) = made.outputs([x], env)

@@ -5,6 +5,7 @@ No device is needed: texts run as C++ on this processor, under a driver library 
 
 from __future__ import annotations
 
+import ctypes
 import re
 from collections.abc import Callable, Iterator
 
@@ -183,6 +184,41 @@ def test_rows_of_16_bits(dtype: DType, on_host: None) -> None:
     numpy.testing.assert_array_equal(total, special[0].astype(numpy.float32))
 
 
+def rows(dtype: DType) -> ad.Builder:
+    """Reductions of rows and of columns, functions of elements."""
+    g = ad.Builder("rows")
+    n, c = g.dim("n", 0, 64), g.dim("c", 0, 1 << 14)
+    x, w = g.input("x", dtype, (n, c)), g.input("w", dtype, (c,))
+    g.output("shares", g.softmax(x, axis=-1))
+    g.output("norm", g.layer_norm(x, w, w, axis=-1))
+    g.output("largest", g.reduce_max(x, axes=(1,)))
+    g.output("columns", g.reduce_sum(x, axes=(0,)))
+    g.output("chain", g.relu(g.add(x, w)))
+    g.output("above", g.greater(g.gelu(x), g.mul(x, x)))
+    return g
+
+
+@pytest.mark.slow
+@needs_cxx
+@pytest.mark.parametrize("dtype", [float32, float16], ids=str)
+def test_rows_of_all_teams(dtype: DType, on_host: None) -> None:
+    device = CudaDevice("cuda:0", 0, Library(FakeCuda(capacity=1 << 28, items=128)))
+    model = ad.compile(rows(dtype), devices={"accel": device}, placement={"*": "accel"})
+    assert {chosen.schedule.split("(")[0] for chosen in model.report.chosen} == {"teams"}
+    alone, bound = ad.compile(rows(dtype)), 3e-5 if dtype == float32 else 4e-3
+    sizes = [(0, 5), (3, 0), (1, 1), (2, 3), (3, 4), (33, 8), (5, 31), (5, 32), (5, 33), (2, 127)]
+    sizes += [(9, 512), (3, 514), (3, 2048), (2, 2052), (1, 4096), (2, 4097), (2, 4100)]
+    for n, c in sizes:
+        chance = numpy.random.default_rng(c)
+        given = {"x": chance.normal(size=(n, c)), "w": chance.normal(size=c)}
+        given = {name: array.astype(dtype.numpy) for name, array in given.items()}
+        made, expected = model(**given), alone(**given)
+        for name, array in expected.items():  # sums of up to 4100 terms in another order
+            numpy.testing.assert_allclose(
+                made[name].astype(float), array.astype(float), rtol=bound, atol=bound
+            )
+
+
 @pytest.mark.slow
 @needs_cxx
 @pytest.mark.parametrize("depth", [7, 64, 128, 200])
@@ -234,6 +270,37 @@ def test_nvrtc_takes_the_kernels(architecture: str) -> None:
     made += cubins(product(bfloat16), target("cuda", architecture))
     made += cubins(product(float32), target("cuda", f"{architecture}+tf32"))
     assert all(data.startswith(b"\x7fELF") for data in made)
+
+
+def ptx(graph: ad.Builder) -> str:
+    """The PTX of the only kernel of a program."""
+    compiled, code = run_pipeline(graph.graph(), None, 1, lambda *_: None), target("cuda", "sm_90")
+    kernels = compiled.again(code, 1).made.kernels
+    (source,) = code.sources(kernels.values(), code.processor).values()
+    library, made, size = nvrtc().library, ctypes.c_void_p(), ctypes.c_size_t()
+    given = (ctypes.c_char_p * 1)(b"-arch=compute_90")
+    library.nvrtcCreateProgram(ctypes.byref(made), source.text().encode(), b"k.cu", 0, None, None)
+    assert not library.nvrtcCompileProgram(made, 1, given)
+    library.nvrtcGetPTXSize(made, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value)
+    library.nvrtcGetPTX(made, text)
+    library.nvrtcDestroyProgram(ctypes.byref(made))
+    return text.value.decode()
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("dtype", [float32, float16, bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["gelu", "softmax"])
+def test_accesses_are_of_16_bytes(name: str, dtype: DType) -> None:
+    g = ad.Builder(name)
+    x = g.input("x", dtype, (g.dim("n", 0, 1 << 20), 4096))
+    g.output("y", g.gelu(x) if name == "gelu" else g.softmax(x, axis=-1))
+    text = ptx(g)
+    assert re.search(r"ld\.global\.(nc\.)?v4", text)
+    assert "st.global.v4" in text
+    assert "__local_depot" not in text  # small arrays are in registers
+    assert not re.search(r"(div|rem)\.[su](32|64)", text)  # nor are indices divided
+    assert name == "gelu" or "shfl.sync.bfly" in text
 
 
 @pytest.mark.parametrize("name", ["sm_1", "sm_90+tf", "sm_90+"])

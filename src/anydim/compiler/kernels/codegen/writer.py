@@ -106,13 +106,15 @@ class Writer:
         self._blocks.pop()
 
     @contextmanager
-    def range(self, start: Like, stop: Like, step: Like = 1, name: str = "") -> Iterator[ir.Value]:
-        """A loop over start, start + step, ... below stop."""
+    def range(
+        self, start: Like, stop: Like, step: Like = 1, name: str = "", *, unrolled: bool = False
+    ) -> Iterator[ir.Value]:  # fmt: skip
+        """A loop over start, start + step, ... below stop; see `ir.For` for `unrolled`."""
         low, high, by = map(as_value, (start, stop, step))
         name = name or self.fresh("i")
         with self.block() as body:
             yield ir.Var(ir.INDEX, name)
-        self.emit(ir.For(name, low, high, by, tuple(body)))
+        self.emit(ir.For(name, low, high, by, tuple(body), unrolled=unrolled))
 
     @contextmanager
     def loop(self, condition: Callable[[], ir.Value]) -> Iterator[None]:

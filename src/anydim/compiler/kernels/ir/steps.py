@@ -70,13 +70,18 @@ class Prefetch:
 
 @dataclass(frozen=True)
 class For:
-    """variable = start; while variable < stop: body; variable += step (step > 0)."""
+    """variable = start; while variable < stop: body; variable += step (step > 0).
+
+    An `unrolled` loop has constant bounds: a target that keeps small arrays in registers unrolls
+    it.
+    """
 
     variable: str
     start: Value
     stop: Value
     step: Value
     body: tuple[Step, ...]
+    unrolled: bool = field(default=False, repr=False, kw_only=True, metadata=SHOWN_IF_SET)
 
 
 @dataclass(frozen=True)
@@ -191,6 +196,32 @@ class Fragments:
 
 
 @dataclass(frozen=True)
+class WarpExchange:
+    """Name the value that the work-item whose number differs in the bits of `distance` has.
+
+    `distance` is a power of two below the size of a warp. All work-items of a warp execute it
+    together.
+    """
+
+    name: str
+    value: Value
+    distance: int
+
+
+@dataclass(frozen=True)
+class CopyWide:
+    """A copy of `count` elements, 2 to 16 bytes, by one load and one store: both addresses are
+    multiples of these bytes. One side is a `Stack` array."""
+
+    buffer: str
+    offset: Value
+    source: str
+    source_offset: Value
+    dtype: DType
+    count: int
+
+
+@dataclass(frozen=True)
 class CopyAside:
     """An async copy of `count` elements from a source to a `Local` array: the first `valid`
     elements, then zeros. The copy is 4, 8 or 16 bytes, and both offsets are multiples of that."""
@@ -290,8 +321,8 @@ class Table:
 
 Step: TypeAlias = (
     Let | Declare | Assign | Store | Prefetch | For | While | If | Switch | Call | Stack | Table
-    | Return | StoreAt | Atomic | Fence | Pause | Barrier | Fragments | CopyAside | CopiesEnd
-    | CopiesWait | Tiles | TileZero | TileMemory | TileDots | TilePairs
+    | Return | StoreAt | Atomic | Fence | Pause | Barrier | Fragments | WarpExchange | CopyWide
+    | CopyAside | CopiesEnd | CopiesWait | Tiles | TileZero | TileMemory | TileDots | TilePairs
 )  # fmt: skip
 
 

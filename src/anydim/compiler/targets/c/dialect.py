@@ -44,7 +44,7 @@ class Dialect:
     address spaces ('global', 'local', 'private'), if the dialect has them: a function is then
     emitted per address space. For group kernels, `item` is the local id, `barrier` the barrier,
     `copies_end` commits a group of async copies and `copies_wait` waits for all but the last
-    groups.
+    groups; `unroll` precedes a loop to unroll.
     """
 
     name: str
@@ -83,6 +83,7 @@ class Dialect:
     barrier: str = ""
     copies_end: str = ""
     copies_wait: str = ""
+    unroll: str = ""
 
 
 C11 = Dialect(

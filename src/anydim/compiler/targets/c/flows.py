@@ -18,7 +18,8 @@ def data_names(function: ir.Function) -> frozenset[str]:
     named = [
         step
         for step in every_step(function.body)
-        if isinstance(step, (ir.Let, ir.Declare, ir.Assign)) and step.value.type.lanes == 1
+        if isinstance(step, (ir.Let, ir.Declare, ir.Assign, ir.WarpExchange))
+        and step.value.type.lanes == 1
     ]
     found: set[str] = set()
     while True:

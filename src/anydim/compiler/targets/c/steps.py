@@ -234,6 +234,21 @@ class Steps:
         valid = f"(unsigned)({values.value(step.valid)}) * {size}"
         self.write(self.prelude.call("copy_aside", form, *operands, valid) + ";")
 
+    def _copy_wide(self, step: ir.CopyWide) -> None:
+        values, form = self.values, Form(storage_name(step.dtype))
+        operands = (
+            values.element_address(step.buffer, step.offset, step.dtype),
+            values.element_address(step.source, step.source_offset, step.dtype),
+        )
+        self.write(self.prelude.call(f"copy_wide{step.count}", form, *operands) + ";")
+
+    def _warp_exchange(self, step: ir.WarpExchange) -> None:
+        form = Form(storage_name(step.value.type.dtype))
+        value = self.values.value(step.value)
+        call = self.prelude.call("exchange", form, value, str(step.distance))
+        kind = self.values.type(step.value)
+        self.write(f"const {kind} {self.values.scope.declare(step.name)} = {call};")
+
     def _copies_end(self, step: ir.CopiesEnd) -> None:
         self.write(self.prelude.dialect.copies_end)
 
@@ -254,6 +269,8 @@ class Steps:
             kind = self.prelude.type(Form("i64"))
             name = values.scope.declare(step.variable)
             more = f"{name}++" if width == "1" else f"{name} += {width}"
+            if step.unrolled and self.prelude.dialect.unroll:
+                self.write(self.prelude.dialect.unroll)
             self.write(f"for ({kind} {name} = {start}; {name} < {stop}; {more}) {{")
             self.block(step.body)
         self.write("}")

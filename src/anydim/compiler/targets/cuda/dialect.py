@@ -64,6 +64,7 @@ static __device__ __forceinline__ To same_bits(From from) {{
     spaces={"global": "", "local": "", "private": ""},  # pointers are generic
     item="({type})threadIdx.x",
     barrier="__syncthreads();",
+    unroll="#pragma unroll",
     copies_end='asm volatile("cp.async.commit_group;" : : : "memory");',
     copies_wait='asm volatile("cp.async.wait_group {left};" : : : "memory");',
 )  # fmt: skip

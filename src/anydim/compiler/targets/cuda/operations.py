@@ -36,6 +36,12 @@ def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, spa
     if operation == "copy_aside":
         return _copy_async(form.bits // 8)
     kind = prelude.type(form)
+    if operation.startswith("copy_wide"):
+        return _copy_wide(kind, form.bits // 8 * int(operation.removeprefix("copy_wide")))
+    if operation == "exchange":
+        word = kind if form.bits >= 32 else "unsigned"
+        line = f"  return ({kind})__shfl_xor_sync(0xffffffffu, ({word})a, distance);"
+        return Helper(kind, (f"{kind} a", "int distance"), (line,))
     if operation == "bits":
         return cast_bits(form, other, prelude, space)
     if operation in _HALVES:
@@ -88,6 +94,17 @@ def _multiply_fragments(instruction: tuple[str, str], prelude: Prelude) -> Helpe
     given = [f"{real} &{name}" for name in sums]
     given += [f"{real if kind == 'tf32' else word} {name}" for name in factors]
     return Helper("void", tuple(given), tuple(lines))
+
+
+# vector types of CUDA C++ by bytes
+_WIDE = {2: "unsigned short", 4: "unsigned", 8: "uint2", 16: "uint4"}
+
+
+def _copy_wide(kind: str, bytes: int) -> Helper:
+    """A copy of a few elements by one access of 2 to 16 bytes."""
+    given = (f"{kind} *__restrict__ to", f"const {kind} *__restrict__ from")
+    wide = _WIDE[bytes]
+    return Helper("void", given, (f"  *({wide} *)to = *(const {wide} *)from;",))
 
 
 def _copy_async(bytes: int) -> Helper:

@@ -46,6 +46,28 @@ def _fragments(frame: Any, step: ir.Fragments) -> None:
         frame.registers[name] = frame.as_type(kind, total.astype(numpy.float32))
 
 
+def _warp_exchange(frame: Any, step: ir.WarpExchange) -> None:
+    member = _member(frame, "exchange")
+    values = member.exchange(step, frame.value(step.value), WARP, tuple)
+    frame.names[step.name] = values[(member.number % WARP) ^ step.distance]
+
+
+def _copy_wide(frame: Any, step: ir.CopyWide) -> None:
+    bytes, kind = step.count * step.dtype.bytes, ir.Type(step.dtype)
+    sides = []
+    for buffer, offset, use in (
+        (step.source, step.source_offset, "load"), (step.buffer, step.offset, "store"),
+    ):  # fmt: skip
+        positions = frame.integer(offset) + numpy.arange(step.count)
+        data, touched = frame.elements(buffer, kind, positions, use)
+        start = data.ctypes.data + int(touched[0][0])
+        if bytes not in (2, 4, 8, 16) or start % bytes:
+            frame.fail(f"a wide copy of {bytes} bytes at address {start:#x} in '{buffer}'")
+        sides.append((data, touched))
+    (source, read), (target, written) = sides
+    target[written] = source[read]
+
+
 def _copy_aside(frame: Any, step: ir.CopyAside) -> None:
     _member(frame, "async copy")
     offset, source, valid = map(frame.integer, (step.offset, step.source_offset, step.valid))
@@ -77,6 +99,8 @@ def _copies_wait(frame: Any, step: ir.CopiesWait) -> None:
 STEPS: dict[type, Callable[[Any, Any], None]] = {
     ir.Barrier: _barrier,
     ir.Fragments: _fragments,
+    ir.WarpExchange: _warp_exchange,
+    ir.CopyWide: _copy_wide,
     ir.CopyAside: _copy_aside,
     ir.CopiesEnd: _copies_end,
     ir.CopiesWait: _copies_wait,

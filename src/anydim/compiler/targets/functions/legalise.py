@@ -228,7 +228,7 @@ class _Legaliser:
         body = self._changing(step.body)
         if made is bounds and body is step.body:
             return step
-        return ir.For(step.variable, start, stop, width, body)
+        return replace(step, start=start, stop=stop, step=width, body=body)
 
     def _while(self, step: ir.While) -> ir.Step:
         """Legalise a loop; a condition with steps becomes a register, set before and in it."""
@@ -296,6 +296,8 @@ _OPERANDS: dict[type, tuple[str, ...]] = {
     ir.Return: ("value",),
     ir.StoreAt: ("value", "address", "offset"),
     ir.CopyAside: ("offset", "source_offset", "valid"),
+    ir.CopyWide: ("offset", "source_offset"),
+    ir.WarpExchange: ("value",),
     ir.TileMemory: ("offset", "row"),
 }
 _RULES: dict[type, Callable[[_Legaliser, Any], Any]] = {
