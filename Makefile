@@ -96,7 +96,7 @@ conformance: setup ## every test that comes with onnx, with free and with declar
 aarch64: setup ## a part of the suite and five models on aarch64, emulated by qemu (on Debian)
 	$(BIN)/python -m tests.aarch64
 
-browsers: setup ## exported models in node and in a headless Chromium (on Debian: nodejs, chromium)
+browsers: setup ## exported models in node and headless browsers (on Debian: nodejs, chromium, firefox-esr)
 	$(PIP) install -e '.[zig]'
 	$(BIN)/python -m pytest tests/unit/deploy/web tests/conformance/test_minilm_in_browsers.py
 

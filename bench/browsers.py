@@ -2,12 +2,12 @@
 
     npm install --prefix out --ignore-scripts onnxruntime-web
     python -m bench.browsers --modules out/node_modules                  # MiniLM
-    python -m bench.browsers --modules out/node_modules --wheels FOLDER recognition voice --page
+    python -m bench.browsers --modules out/node_modules --wheels FOLDER --page chromium voice
     python -m bench.browsers --modules out/node_modules rec.onnx x=1x3x48x64,1x3x48x320
-    python -m bench.browsers --modules out/node_modules --page --threads 2 minilm resnet18
+    python -m bench.browsers --modules out/node_modules --page firefox --threads 2 minilm resnet18
 
 Both engines run on one thread: times are processor time of the node process, with --page of the
-page's main thread in a headless Chromium. With --threads they run on several, and times are
+page's main thread in a headless browser. With --threads they run on several, and times are
 elapsed ones. Short calls are repeated. Names are those of
 `browser_models.py`, some of whose models are in unpacked wheels (rapidocr-onnxruntime,
 silero-vad). Inputs of a file are shapes, one for each case; `relaxed` has fused multiply-add,
@@ -23,6 +23,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,16 @@ import onnx
 
 import anydim as ad
 from bench.browser_models import NETWORKS, Case, drawn
-from tests.unit.deploy.web.chromium import answers_in_page, posted
 from tests.unit.deploy.web.node import answers, call_of, outputs
+from tests.unit.deploy.web.pages import BROWSERS, answers_in_page, posted
 
 ROUNDS = 15
 RELAXED = "--experimental-wasm-relaxed-simd"
+_PAGE = b"""<!doctype html><script type="module">
+  const answer = ({ message }) => fetch("answers", { method: "POST",
+    body: JSON.stringify({ error: message }) });
+  await import("/browsers.mjs").catch(answer);
+</script>"""
 TOLERANCE = 1e-4  # of the largest result, or of 0.01
 
 
@@ -44,12 +50,12 @@ TOLERANCE = 1e-4  # of the largest result, or of 0.01
 @click.option("--modules", help="the folder node_modules with onnxruntime-web")
 @click.option("--wheels", default=".", help="a folder of unpacked wheels")
 @click.option("--rounds", default=ROUNDS)
-@click.option("--page", is_flag=True, help="calls in a page of Chromium instead of node")
+@click.option("--page", type=click.Choice([*BROWSERS]), help="calls in a page instead of node")
 @click.option("--threads", default=1, help="threads of both engines")
 @click.option("--check", is_flag=True, help="compare results instead of times")
 @click.argument("models", nargs=-1)
 def main(
-    modules: str, wheels: str, rounds: int, page: bool, threads: int, check: bool,
+    modules: str, wheels: str, rounds: int, page: str | None, threads: int, check: bool,
     models: Sequence[str],
 ) -> None:  # fmt: skip
     for name in models[:1] if models and models[0].endswith(".onnx") else models or ["minilm"]:
@@ -80,11 +86,15 @@ def main(
             _times(given, page)
 
 
-def _times(given: Mapping[str, Any], page: bool) -> None:
+def _times(given: Mapping[str, Any], page: str | None) -> None:
     for relaxed in (False, True):
         name = "relaxed" if relaxed else "simd128"
         both = {**given, "relaxed": relaxed, "engines": ["anydim", "onnxruntime"]}
-        _, *found = _page(both) if page else _node(both)
+        try:
+            _, *found = _page(both, page) if page else _node(both)
+        except click.ClickException as error:
+            click.echo(f"{name}: {error.message}")
+            continue
         for case, each in zip(given["cases"], found):
             ours, theirs = each["times"]
             shapes = " ".join(str(spec["shape"]) for spec in case.values())
@@ -100,7 +110,7 @@ def _times(given: Mapping[str, Any], page: bool) -> None:
 
 
 def _compare(
-    model: ad.Model, path: Path, folder: Path, cases: Sequence[Case], page: bool, threads: int
+    model: ad.Model, path: Path, folder: Path, cases: Sequence[Case], page: str | None, threads: int
 ) -> None:
     """Print the largest difference from onnxruntime; from this machine where an axis is 0."""
     import onnxruntime
@@ -111,7 +121,7 @@ def _compare(
     feeds = [
         {name: drawn(random, **spec) for name, spec in case.items()} for case in cases
     ]  # fmt: skip
-    ask = answers_in_page if page else answers
+    ask = partial(answers_in_page, browser=page) if page else answers
     for relaxed in (False, True):
         found, largest = ask(folder, map(call_of, feeds), relaxed, threads=threads), 0.0
         for inputs, answer in zip(feeds, found, strict=True):
@@ -169,13 +179,13 @@ def _node(request: Mapping[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _page(request: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _page(request: Mapping[str, Any], browser: str) -> list[dict[str, Any]]:
     here, onnx = Path(__file__).parent, Path(request["onnx"])
     there = Path(request["modules"], "onnxruntime-web", "dist")
     folders = {"": here, "model": Path(request["folder"]), "onnx": onnx.parent, "ort": there}
-    script = b'<!doctype html><script type="module" src="/browsers.mjs"></script>'
-    found = posted(script, folders, request, seconds=3600)
-    assert isinstance(found, list)
+    found = posted(_PAGE, folders, request, seconds=3600, browser=browser)
+    if not isinstance(found, list):
+        raise click.ClickException(found["error"])
     return found
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import onnxruntime
@@ -16,8 +17,8 @@ from examples.minilm.model import package_folder
 from examples.minilm.tokenizer import Tokenizer
 from tests.conformance.test_minilm_compiled import TOLERANCE, feeds
 from tests.conformance.test_minilm_texts import lines
-from tests.unit.deploy.web.chromium import answers_in_page, needs_chromium
 from tests.unit.deploy.web.node import NODE, answers, needs_node
+from tests.unit.deploy.web.pages import BROWSER_CASES, answers_in_page
 
 SIZES = [
     (1, 7), (0, 5), (1, 1), (1, 512), (2, 1), (1, 2), (1, 3), (3, 11), (1, 15), (1, 16), (1, 17),
@@ -38,14 +39,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @needs_node
-@pytest.mark.parametrize("where", ["node", pytest.param("page", marks=needs_chromium)])
+@pytest.mark.parametrize("where", ["node", *BROWSER_CASES])
 def test_onnxruntimes_results_at_sizes_in_turn(folder: Path, where: str) -> None:
     peer = onnxruntime.InferenceSession(str(example.model_path()))
     given = [feeds(batch, seq) for batch, seq in SIZES]
-    ask = answers if where == "node" else answers_in_page
+    ask = answers if where == "node" else partial(answers_in_page, browser=where)
     code = "model.run(%s).then(({sentence_embedding: {data, shape}}) => [shape, Array.from(data)])"
     calls = [{"code": code % _text(inputs)} for inputs in given]
-    for inputs, answer in zip(given, ask(folder, calls, relaxed=True), strict=True):
+    for inputs, answer in zip(given, ask(folder, calls, relaxed=None), strict=True):
         shape, data = answer["value"]
         (wanted,) = peer.run(["sentence_embedding"], inputs)
         assert tuple(shape) == wanted.shape

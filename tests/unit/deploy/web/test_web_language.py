@@ -14,8 +14,8 @@ import pytest
 import anydim as ad
 from anydim.base.errors import OptionError
 from anydim.serving.language_models.language_model import LanguageModel
-from tests.unit.deploy.web.chromium import answers_in_page, needs_chromium
 from tests.unit.deploy.web.node import answers, needs_node
+from tests.unit.deploy.web.pages import answers_in_page, in_browsers
 from tests.unit.serving.language_models.tiny_models import write_folder, write_gguf
 
 pytestmark = needs_node
@@ -272,16 +272,16 @@ def test_what_cannot_be_exported(lm: LanguageModel, tmp_path: Path) -> None:
         lm.export(tmp_path / "full", target="wasm32")
 
 
-@needs_chromium
+@in_browsers
 @pytest.mark.slow
-def test_answers_in_chromium_are_those_of_node(folder: Path) -> None:
+def test_answers_in_pages_are_those_of_node(browser: str, folder: Path) -> None:
     cases = codes(*map(whole, PROMPTS), "model.generate([315])")
-    assert answers_in_page(folder, cases) == answers(folder, cases)
+    assert answers_in_page(folder, cases, browser=browser) == answers(folder, cases)
 
 
-@needs_chromium
+@in_browsers
 @pytest.mark.slow
-def test_the_page_chats(lm: LanguageModel, folder: Path) -> None:
+def test_the_page_chats(browser: str, lm: LanguageModel, folder: Path) -> None:
     code = """(async () => {
       const frame = document.createElement("iframe");
       frame.src = "model/index.html";
@@ -305,7 +305,7 @@ def test_the_page_chats(lm: LanguageModel, folder: Path) -> None:
       const texts = (kind) => Array.from(every(kind), (each) => each.textContent);
       return [texts(".assistant"), texts(".figures"), texts("#state")];
     })()"""
-    (found,) = answers_in_page(folder, codes(code))
+    (found,) = answers_in_page(folder, codes(code), browser=browser)
     said, figures, (state,) = found["value"]
     messages: list[dict[str, str]] = []
     for text, each in zip(("the dog", "0 1"), said, strict=True):

@@ -16,8 +16,8 @@ import pytest
 import anydim as ad
 from tests.aarch64.models import Graph, images, recurrent
 from tests.unit.deploy.kinds import KINDS, Inputs, floats
-from tests.unit.deploy.web.chromium import ISOLATED, answers_in_page, needs_chromium
 from tests.unit.deploy.web.node import answers, call_of, needs_node, outputs
+from tests.unit.deploy.web.pages import ISOLATED, answers_in_page, in_browsers
 from tests.unit.deploy.web.test_web_export import weighted
 
 pytestmark = needs_node
@@ -245,38 +245,38 @@ def test_a_closed_model_ends_its_threads(folder: Path) -> None:
 # ---- pages -------------------------------------------------------------------------------------
 
 
-@needs_chromium
+@in_browsers
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mixed", "looped", "images"])
-def test_pages_have_the_bits_of_node(name: str, tmp_path: Path) -> None:
+def test_pages_have_the_bits_of_node(name: str, browser: str, tmp_path: Path) -> None:
     source, inputs = MODELS[name]
     ad.compile(source()).export(tmp_path, target="wasm32")
     calls = [call_of(each) for each in inputs()]
     alone = answers(tmp_path, calls, threads=1)
     for threads in (1, 2, 3):
         code = {"code": "[model.threads, model.threadsProblem]"}
-        found = answers_in_page(tmp_path, [*calls, code], threads=threads)
+        found = answers_in_page(tmp_path, [*calls, code], browser=browser, threads=threads)
         assert found == [*alone, {"value": [threads, None]}]
 
 
-@needs_chromium
+@in_browsers
 @pytest.mark.slow
-def test_pages_without_threads(folder: Path) -> None:
+def test_pages_without_threads(browser: str, folder: Path) -> None:
     """Not isolated, and one whose policy forbids the workers' scripts."""
     code = {"code": f"[model.threads, model.threadsProblem, {SUM % (61, 61)}]"}
     sum = value(SUM % (61, 61), folder, threads=1)
-    (found,) = answers_in_page(folder, [code], headers={}, threads=2)
+    (found,) = answers_in_page(folder, [code], browser=browser, headers={}, threads=2)
     headers = " and ".join(f"{name}: {text}" for name, text in ISOLATED.items())
     problem = f"the page is not isolated; serve it with the headers {headers}"
     assert found["value"] == [1, problem, sum]
     policy = {**ISOLATED, "Content-Security-Policy": "worker-src 'none'"}
-    (found,) = answers_in_page(folder, [code], headers=policy, threads=2)
+    (found,) = answers_in_page(folder, [code], browser=browser, headers=policy, threads=2)
     assert found["value"][::2] == [1, sum] and "worker-src blob:" in found["value"][1]
 
 
-@needs_chromium
+@in_browsers
 @pytest.mark.slow
-def test_a_worker_of_a_page_has_threads(folder: Path) -> None:
+def test_a_worker_of_a_page_has_threads(browser: str, folder: Path) -> None:
     """There the caller blocks while it waits."""
     code = f"""(async () => {{
       const text = `import {{ load }} from "${{location.origin}}/model/model.js";
@@ -290,5 +290,5 @@ def test_a_worker_of_a_page_has_threads(folder: Path) -> None:
         worker.onerror = (event) => reject(Error(event.message));
       }});
     }})()"""
-    (found,) = answers_in_page(folder, [{"code": code}], threads=1)
+    (found,) = answers_in_page(folder, [{"code": code}], browser=browser, threads=1)
     assert found["value"] == [2, value(SUM % (997, 997), folder, threads=1), 0]
