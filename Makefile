@@ -65,7 +65,7 @@ test-all: lint ## style, types and every test
 
 test-torch: setup ## the torch frontend, part of torch's operator database included
 	$(PIP) install -c requirements/ci.txt -e '.[torch]' expecttest transformers
-	$(BIN)/python -m pytest tests/torch tests/house/test_guides.py -n 2
+	$(BIN)/python -m pytest tests/torch -n 2
 
 test-ray: setup ## replicas and jobs on a Ray cluster of this machine
 	$(PIP) install -e '.[ray]'

@@ -93,13 +93,24 @@ def needs(name: str) -> None:
         pytest.skip(f"no {name[1:]}")
 
 
-@pytest.mark.parametrize("page", PAGES)
+TORCH = [page for page, names in PAGES.items() if "torch" in names]
+"""Pages of tests/torch/test_guides.py."""
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - TORCH))
 def test_the_code_of_a_page_runs(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    run_page(page, tmp_path, monkeypatch, capsys)
+
+
+def run_page(
+    page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Paste the blocks of a page in turn, in an empty folder, and compare what they print."""
     for name in PAGES[page]:
         needs(name)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
     known = "anydim.runtime.program.profile.limits.read_limits"
     monkeypatch.setattr(known, lambda threads: Limits(threads, 1e18, ((1, 1e18),)))
     monkeypatch.setattr(sys, "displayhook", lambda value: None)

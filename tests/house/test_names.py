@@ -23,6 +23,7 @@ spent stood stored sunk taken thought thrown told torn understood woven written
 IRREGULAR = frozenset(WORDS.split())
 # verbs and nouns that end as participles do
 VERBS = frozenset({"embed", "exceed", "feed", "need", "seed", "shed", "speed"})
+_DEFINITION = re.compile(r"\bdef\s+(\w+)")
 
 
 def is_participle(name: str) -> bool:
@@ -35,7 +36,10 @@ def participles(folder: Path) -> Iterator[tuple[Path, int, str]]:
     """File, line and name of each function and method so named; properties are values."""
     files = [folder] if folder.is_file() else sorted(folder.rglob("*.py"))
     for file in files:
-        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        text = file.read_text("utf-8")
+        if not any(map(is_participle, _DEFINITION.findall(text))):
+            continue
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 given = {ast.unparse(each).split(".")[-1] for each in node.decorator_list}
                 value = given & {"property", "cached_property", "setter"}
