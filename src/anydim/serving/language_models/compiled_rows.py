@@ -75,10 +75,11 @@ def open_compiled(source: Source) -> tuple[OpenedModel, CachedRows]:
         return found
     if stored is None:
         return _compile(source)
-    made = _compile_to(stored, source)
+    with collector_paused():
+        made = _compile_to(stored, source)
     if made is not None:
         return made
-    gc.collect()  # what was compiled is in cycles
+    gc.collect(1)  # the compiled objects are in cycles, and young: the collector was paused
     trim_system()
     found = stored.load()
     return _compile(source) if found is None else found  # it was removed meanwhile
