@@ -16,6 +16,7 @@ from onnx import helper, numpy_helper
 
 import anydim as ad
 from anydim.base import settings
+from tests.caches import empty_cache
 from tests.unit.test_structures import (
     NETWORKS,
     SPECIAL,
@@ -34,7 +35,8 @@ Network = Callable[[numpy.random.Generator], onnx.ModelProto]
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path) -> Iterator[None]:
-    with settings.override(cache_dir=tmp_path / "cache", use_cache=True, keep_programs=True):
+    folder = empty_cache(tmp_path / "cache")
+    with settings.override(cache_dir=folder, use_cache=True, keep_programs=True):
         yield
 
 

@@ -30,6 +30,7 @@ from anydim.base.reports import internal
 from anydim.compiler.variants import strategies
 from anydim.deploy import container
 from anydim.ort import InferenceSession
+from tests.caches import empty_cache
 
 SIZES = (0, 1, 3, 17)
 WEIGHTS = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)
@@ -50,7 +51,8 @@ def model_of(weights: numpy.ndarray = WEIGHTS, batch: str = "n") -> onnx.ModelPr
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path) -> Iterator[Path]:
-    with settings.override(cache_dir=tmp_path / "cache", use_cache=True, keep_programs=True):
+    folder = empty_cache(tmp_path / "cache")
+    with settings.override(cache_dir=folder, use_cache=True, keep_programs=True):
         yield tmp_path / "cache"
 
 

@@ -23,6 +23,7 @@ import anydim.sentence_transformers as accelerating  # noqa: E402
 from anydim.base import settings  # noqa: E402
 from anydim.base.errors import ModelError, OptionError  # noqa: E402
 from anydim.sentence_transformers import accelerate, restore  # noqa: E402
+from tests.caches import empty_cache  # noqa: E402
 
 WORDS = [
     "a",
@@ -65,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def accelerated(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    cache = tmp_path_factory.mktemp("cache")
+    cache = empty_cache(tmp_path_factory.mktemp("st") / "cache")
     with settings.override(cache_dir=cache, use_cache=True):
         model = accelerate(made(folder))
     model.cache = cache

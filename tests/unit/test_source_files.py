@@ -27,6 +27,7 @@ from anydim.base.user_values import absolute
 from anydim.compiler.frontends.onnx.file.data_folder import DataFolder
 from anydim.ort import InferenceSession, SessionOptions
 from anydim.serving.server.repository import Repository
+from tests.caches import empty_cache
 
 W = numpy.arange(1, 7, dtype=numpy.float32).reshape(3, 2)
 X = numpy.ones((1, 3), numpy.float32)
@@ -85,7 +86,8 @@ def switch(link: Path, target: str) -> None:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Files are old at once, so that their times are trusted."""
     monkeypatch.setattr(read_files, "CLOCK_NS", -(10**12))
-    with settings.override(cache_dir=tmp_path / "cache", use_cache=True, keep_programs=True):
+    folder = empty_cache(tmp_path / "cache")
+    with settings.override(cache_dir=folder, use_cache=True, keep_programs=True):
         yield tmp_path / "cache"
 
 

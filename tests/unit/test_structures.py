@@ -19,6 +19,7 @@ from anydim.base import settings
 from anydim.base.cache import DiskCache
 from anydim.compiler.frontends.onnx.file.structure import StoredWeight, read_weight, structure_of
 from anydim.deploy.exchange import rename_source
+from tests.caches import empty_cache
 from tests.fuzz.exchanged_weights import as_nodes
 
 FLOAT = TensorProto.FLOAT
@@ -28,7 +29,8 @@ Weights = dict[str, numpy.ndarray]
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path) -> Iterator[Path]:
-    with settings.override(cache_dir=tmp_path / "cache", use_cache=True, keep_programs=True):
+    folder = empty_cache(tmp_path / "cache")
+    with settings.override(cache_dir=folder, use_cache=True, keep_programs=True):
         yield tmp_path / "cache"
 
 

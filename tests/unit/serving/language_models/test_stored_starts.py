@@ -17,6 +17,7 @@ import anydim as ad
 from anydim.base import settings
 from anydim.base.read_files import FileRead
 from anydim.serving.language_models import opening
+from tests.caches import empty_cache
 from tests.unit.serving.language_models.tiny_models import (
     TEXTS,
     tokenizer,
@@ -32,7 +33,7 @@ Seen = list[str]
 @pytest.fixture(autouse=True)
 def stored(tmp_path: Path) -> Iterator[Path]:
     """A cache folder that is empty."""
-    with settings.override(cache_dir=str(tmp_path / "cache")):
+    with settings.override(cache_dir=empty_cache(tmp_path / "cache")):
         yield tmp_path / "cache"
 
 
