@@ -175,6 +175,23 @@ def cuda_on_host() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def cuda_symbols() -> Iterator[None]:
+    """Code of target 'cuda' is the names of its kernels, which a fake driver runs or not."""
+    named = replace(target("cuda"), compiling=_naming)
+    with patch.dict(TARGETS, {"cuda": replace(TARGETS["cuda"], make=_made(named))}):
+        yield
+
+
+def _naming(processor: Processor, threads: int = 0) -> Compilation:
+    def compiled(module: Source) -> bytes:
+        text = module.text()
+        (name,) = re.findall(r"__launch_bounds__\(\d+\) (\w+)\(", text)
+        return f"{name}{'+' * (f'{name}_range' in text)}".encode()
+
+    return Compilation(compiled, lambda module: key_of("names", module.identity), threads)
+
+
 def _made(host: Target) -> Callable[[Processor], Target]:
     return lambda processor: replace(host, processor=processor)
 

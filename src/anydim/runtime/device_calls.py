@@ -29,6 +29,9 @@ class Hosted(Protocol):
     def upload(self, arrays: Mapping[str, numpy.ndarray]) -> Mapping[str, int]:
         """Return device addresses of constants; the first request copies them."""
 
+    def empty(self) -> int:
+        """Return the device address of values without bytes."""
+
     def begin(self) -> None:
         """Clear this thread's stored exception at the begin of a call."""
 

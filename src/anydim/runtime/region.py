@@ -283,6 +283,7 @@ class RegionExecutable(Executable["_Frame"]):
         address = device.upload({name: arrays[name] for name in uses.held})
         words = {uses.home + word: value for word, value in device.words.items()}
         words |= {word: address[name] for word, name in uses.constants}
+        words[uses.home + slots.EMPTY] = device.empty()
         tables = {
             **{word: [address[name] for name in names] for word, names in uses.tables},
             **{word: [device.entry(name) for name in names] for word, names in uses.entries},

@@ -6,6 +6,7 @@
     context     the first argument of the entry points: the address of the device's own slots
     copy from   an entry point: target, context of the source device, source, bytes; it returns
                 BY_HOST if the copy has to go through host memory
+    empty       an address on the device, for values without bytes
     on host     whether the device works in host memory, so that addresses are interchangeable
     live, ...   used and cached blocks, their bytes and bins, the arena: as in `context.py`
     allowed     the address of the call's memory, which holds the memory budget, 0: unlimited
@@ -20,7 +21,7 @@ from anydim.runtime import context
 ALLOCATE, FREE, COPY_WITHIN, FILL, CONTEXT = range(5)
 LAUNCH, COPY_IN, COPY_OUT, RECORD, WAIT, MALLOC, FREE_HEAD = range(context.CLOCK, context.CLOCK + 7)
 VERBS = (ALLOCATE, FREE, COPY_WITHIN, FILL, LAUNCH, COPY_IN, COPY_OUT, RECORD, WAIT)
-ON_HOST, COPY_FROM = FREE_HEAD + 1, FREE_HEAD + 2
+ON_HOST, COPY_FROM, EMPTY = range(FREE_HEAD + 1, FREE_HEAD + 4)
 BY_HOST = 2
 WORDS = context.WORDS
 DATA = 5  # slot at the head of a block

@@ -227,20 +227,22 @@ def _take_of_device(body: Body) -> None:
     block = body.ask(body.load(_CALL, slots.MALLOC), HEAD)
     with body.when(block.equals(0)):
         body.give(0)
-    of = body.load(_CALL, slots.CONTEXT)
-    data = body.ask(body.load(_CALL, slots.ALLOCATE), of, greatest(_BYTES, 64))  # never 0
-    with body.when(data.equals(0)):
+    of, data = body.load(_CALL, slots.CONTEXT), body.variable(body.load(_CALL, slots.EMPTY))
+    with body.when(_BYTES.differs(0)):
+        data.set(body.ask(body.load(_CALL, slots.ALLOCATE), of, _BYTES))
+    with body.when(data().equals(0)):
         body.call(body.load(_CALL, slots.FREE_HEAD), block)
         body.give(0)
     body.store(block, MEMORY, block)
     body.store(block, BYTES, _BYTES)
-    body.store(block, slots.DATA, data)
+    body.store(block, slots.DATA, data())
     body.give(block)
 
 
 def _give_to_device(body: Body, block: ir.Value) -> None:
     of = body.load(_CALL, slots.CONTEXT)
-    body.call(body.load(_CALL, slots.FREE), of, body.load(block, slots.DATA))
+    with body.when(body.load(block, BYTES).differs(0)):
+        body.call(body.load(_CALL, slots.FREE), of, body.load(block, slots.DATA))
     body.call(body.load(_CALL, slots.FREE_HEAD), block)
 
 

@@ -81,6 +81,12 @@ class HostedDevice:
                 block += _padded_bytes(array)
         return {name: self._constants[name] for name in arrays}
 
+    def empty(self) -> int:
+        """Return the address of values without bytes: of a constant, or of a block for them."""
+        if not self._blocks:
+            self._blocks.append(self.device.allocate(_ALIGNMENT))
+        return self._blocks[0]
+
     def begin(self) -> None:
         """Clear the stored exception of this thread at the begin of a call."""
         self.device.kept.error = None
@@ -103,7 +109,7 @@ class ClockedDevice:
 
     def __init__(self, plain: HostedDevice, note: Note, waited: bool) -> None:
         self.device = plain.device
-        self.upload, self.begin = plain.upload, plain.begin
+        self.upload, self.empty, self.begin = plain.upload, plain.empty, plain.begin
         self.raise_kept, self.settle = plain.raise_kept, plain.settle
         self._plain = plain
         self._entries = [0]  # entries of the device, by the numbers of launches

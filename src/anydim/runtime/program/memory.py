@@ -21,6 +21,7 @@ from anydim.base.user_values import by_names, text_of, whole_within
 from anydim.runtime.program.binding import check_names, check_sizes
 from anydim.runtime.program.program import Program
 from anydim.runtime.program.region_plan import needs, values_at
+from anydim.runtime.program.segment import ALIGNMENT
 from anydim.runtime.ragged import check_totals
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import (
@@ -44,6 +45,9 @@ class Memory(Shown):
     `arena`: intermediate values of segments and scratch; `values`: values between steps with
     data-dependent control flow; `kept`: cached values that depend on sizes alone. Not in `bytes`:
     `inputs` and `outputs`, the arrays of a call; `constants`, shared by all calls.
+
+    `devices` has the part of `bytes` on each device of the program, and on the host, 'cpu';
+    `constants_on` the bytes of constants on each device, which are copies.
     """
 
     name: str
@@ -56,6 +60,8 @@ class Memory(Shown):
     guards: tuple[Guard, ...]
     kept: Size = field(default_factory=lambda: as_size(0))
     totals: tuple[Guard, ...] = ()  # relations between the sizes of a ragged batch
+    elsewhere: Mapping[str, Size] = field(default_factory=dict)  # bytes on devices
+    constants_on: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def bytes(self) -> Size:
@@ -64,8 +70,8 @@ class Memory(Shown):
 
     @property
     def devices(self) -> Mapping[str, Size]:
-        """`bytes` per device."""
-        return {"cpu": self.bytes}
+        """`bytes` per device; 'cpu' is the host."""
+        return {"cpu": self.bytes - sum(self.elsewhere.values(), as_size(0)), **self.elsewhere}
 
     @cached_property
     def bound(self) -> int | None:
@@ -136,9 +142,14 @@ class Memory(Shown):
                 ("bound", "none" if self.bound is None else exact_bytes_text(self.bound)),
                 ("dims", str(self.box) or "none"),
                 *((f"of these, {name}", names.text(s)) for name, s in taken if len(taken) > 1),
+                *((f"on '{name}'", names.text(s)) for name, s in self.elsewhere.items()),
                 ("inputs", names.text(self.inputs)),
                 ("outputs", names.text(self.outputs)),
                 ("constants", exact_bytes_text(self.constants)),
+                *(
+                    (f"copied to '{name}'", exact_bytes_text(bytes))
+                    for name, bytes in self.constants_on.items()
+                ),
             ),
         )
 
@@ -181,7 +192,20 @@ def memory(program: Program) -> Memory:
         signature.name, known.values, known.arena, _total(signature.inputs),
         _total(signature.outputs), sum(constant.bytes for constant in program.constants),
         known.box, signature.guards, known.kept,
+        elsewhere={name: known.devices[name] for name in program.devices},
+        constants_on={name: _constants_on(program, name) for name in program.devices},
     )  # fmt: skip
+
+
+def _constants_on(program: Program, device: str) -> int:
+    """Return the bytes of constants in the memory of a device, each aligned; at least 64, which
+    values without bytes share."""
+    names = {name for each in program.segments if each.device == device for name in each.constants}
+    for region in program.regions:
+        held = region.constants.items()
+        names |= {name for value, name in held if region.devices.get(value) == device}
+    bytes = {constant.name: constant.bytes for constant in program.constants}
+    return max(ALIGNMENT, sum(-(-bytes[name] // ALIGNMENT) * ALIGNMENT for name in names))
 
 
 def _total(specs: tuple[TensorSpec, ...]) -> Size:

@@ -89,6 +89,8 @@ class Needs:
     scratch, per device. `box`: the dims in these formulas. `moments`: candidates for the maximum of
     values. `kept`: cached size values of a straight program.
 
+    `devices` has the sum of both for each device of the program, and for the host, ''.
+
     `parts` are the segments in the order of the walk, with their dims over those of the box.
     """
 
@@ -99,6 +101,7 @@ class Needs:
     parts: tuple[tuple[Segment, Mapping[str, Size]], ...] = ()
     moments: tuple[Moment, ...] = ()
     kept: Size = field(default_factory=lambda: as_size(0))
+    devices: Mapping[str, Size] = field(default_factory=dict)
 
     @property
     def bytes(self) -> Size:
@@ -119,14 +122,19 @@ def needs(program: Program) -> Needs:
     if program.devices:  # each device keeps its maximum, independent of the moment
         walks = (_Walk(program, (device,)) for device in ("", *program.devices))
         places = [each.region(main, same, as_size(1)) for each in walks]
-    values = _sum(largest([moment.bytes for moment in place], whole) for place in places)
-    arena = _sum(
+    values = [largest([moment.bytes for moment in place], whole) for place in places]
+    names = ("", *program.devices)
+    arenas = [
         largest(
-            [p.total_bytes.substitute(env) for p, env in walk.parts if p.device == device], whole
+            [p.allocated_bytes.substitute(env) for p, env in walk.parts if p.device == device],
+            whole,
         )
-        for device in ("", *program.devices)
-    )
-    return Needs(values, arena, tuple(walk.work), whole, tuple(walk.parts), tuple(moments))
+        for device in names
+    ]
+    return Needs(
+        _sum(values), _sum(arenas), tuple(walk.work), whole, tuple(walk.parts), tuple(moments),
+        devices={name: value + arena for name, value, arena in zip(names, values, arenas)},
+    )  # fmt: skip
 
 
 def _straight(segment: Segment) -> Needs:

@@ -157,6 +157,12 @@ class Segment:
         return align_up(self.arena_bytes, ALIGNMENT)
 
     @cached_property
+    def allocated_bytes(self) -> Size:
+        """The size of the arena; on a device, with the status slots of checked indices."""
+        statuses = 8 * len(self.positions) if self.device else 0
+        return self.total_bytes + align_up(as_size(statuses), ALIGNMENT)
+
+    @cached_property
     def slots(self) -> tuple[Size, ...]:
         """All sizes that vary between calls and that the host needs, each once."""
         return tuple(dict.fromkeys(s for s in self._sizes() if s.constant is None))

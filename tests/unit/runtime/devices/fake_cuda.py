@@ -26,6 +26,7 @@ from anydim.runtime.devices.libcuda import CALLS
 OK, INVALID, NO_MEMORY, NOT_FOUND, FAILED = 0, 1, 2, 500, 719
 CAPTURED, UNLIKE, NO_HANDLE = 900, 910, 400
 STREAM = 5  # its handle
+GRAPH_BYTES = 256  # of a node of a graph that can be launched
 TEXTS = {INVALID: b"invalid argument", NO_MEMORY: b"out of memory", NOT_FOUND: b"not found",
          CAPTURED: b"operation not permitted when stream is capturing",
          NO_HANDLE: b"invalid resource handle",
@@ -93,6 +94,8 @@ class FakeCuda:
     def __init__(self, devices: int = 1, capacity: int = 1 << 24, items: int = 64) -> None:
         self.devices, self.capacity, self.items = devices, capacity, items
         self.kernels: dict[str, Kernel] = {}
+        self.idle = False  # whether unknown kernels do nothing
+        self.most = 0  # bytes allocated at a time, without graphs
         self.blocks: dict[int, Any] = {}
         self.pinned: list[Any] = []
         self.modules: list[list[str]] = []
@@ -102,6 +105,7 @@ class FakeCuda:
         self.launches: list[tuple[str, int, int]] = []
         self.capture: Graph | None = None
         self.graphs: dict[int, Graph] = {}  # and those that can be launched
+        self.instances: dict[int, Graph] = {}  # those of them that take memory of the device
         self.last = 1 << 20
         self.counts = dict.fromkeys(("captures", "instances", "updates", "replays"), 0)
         self.fails: str | None = None  # the call that fails from now on
@@ -167,12 +171,23 @@ class FakeCuda:
     # ---- memory ----------------------------------------------------------------------------------
 
     def do_cuMemAlloc(self, address: int, bytes: int) -> int:
-        if sum(len(block) for block in self.blocks.values()) + bytes > self.capacity:
+        if self.taken + bytes > self.capacity:
             return NO_MEMORY
         block = (ctypes.c_ubyte * bytes)()
         put(address, ctypes.addressof(block))
         self.blocks[ctypes.addressof(block)] = block
+        self.most = max(self.most, self.used)
         return OK
+
+    @property
+    def used(self) -> int:
+        """The bytes of all blocks."""
+        return sum(len(block) for block in self.blocks.values())
+
+    @property
+    def taken(self) -> int:
+        """The bytes of blocks and of graphs that can be launched."""
+        return self.used + GRAPH_BYTES * sum(map(len, self.instances.values()))
 
     def do_cuMemFree(self, address: int) -> int:
         return OK if self.blocks.pop(address, None) is not None else INVALID
@@ -274,7 +289,8 @@ class FakeCuda:
 
     def do(self, name: str, words: Sequence[int], blocks: int, items: int) -> None:
         self.launches.append((name, blocks, items))
-        self.kernels[name](words, blocks, items)
+        if name in self.kernels or not self.idle:
+            self.kernels[name](words, blocks, items)
 
     # ---- graphs ----------------------------------------------------------------------------------
 
@@ -306,8 +322,12 @@ class FakeCuda:
         return self.last
 
     def do_cuGraphInstantiateWithFlags(self, made: int, graph: int, flags: int) -> int:
+        nodes = self.graphs[graph]
+        if self.taken + GRAPH_BYTES * len(nodes) > self.capacity:
+            return NO_MEMORY
         self.counts["instances"] += 1
-        put(made, self.made(self.graphs[graph]))
+        put(made, self.made(nodes))
+        self.instances[self.last] = nodes
         return OK
 
     def do_cuGraphExecUpdate(self, made: int, graph: int, info: Any) -> int:
@@ -328,7 +348,9 @@ class FakeCuda:
     def do_cuGraphDestroy(self, graph: int) -> int:
         return OK if self.graphs.pop(graph, None) is not None else INVALID
 
-    do_cuGraphExecDestroy = do_cuGraphDestroy
+    def do_cuGraphExecDestroy(self, made: int) -> int:
+        self.instances.pop(made, None)
+        return self.do_cuGraphDestroy(made)
 
     # ---- events ----------------------------------------------------------------------------------
 
