@@ -25,10 +25,10 @@ import ml_dtypes
 import numpy
 
 import anydim as ad
+from anydim.base import settings
 from anydim.base.dtypes import DType, bfloat16, float16, float32
 from anydim.base.errors import DeviceError, OptionError
 from anydim.base.records import dataclass
-from anydim.runtime.devices import cublas
 from anydim.runtime.devices import cuda_state as state
 from anydim.runtime.devices.cuda import KIND, CudaDevice
 from anydim.runtime.devices.libcuda import CALLS, Library
@@ -41,10 +41,8 @@ HEADS, DEPTH = 12, 64
 _LAUNCHES = {  # types of the functions that start launches
     state.LAUNCH: CALLS["cuLaunchKernel"],
     state.LAUNCH_GRAPH: CALLS["cuGraphLaunch"],
-    state.MULTIPLY: cublas.CALLS["cublasGemmStridedBatchedEx"],
+    state.MULTIPLY: (ctypes.c_int64,),
 }
-_SCALES = 6, 14  # arguments of the last that point to a number
-_LIBRARY = 'library("cublas")'
 
 
 @dataclass(frozen=True)
@@ -59,10 +57,11 @@ class Row:
     options: Mapping[str, Any]
     torch: Callable[..., Any] | None = None
     flops: Callable[[Inputs], float] | None = None
+    own: bool = False
 
 
 class Repeating(CudaDevice):
-    """A device that can do the launches of a call again: kernels, products of cuBLAS, graphs."""
+    """A device that can do the launches of a call again: kernels, products of a library, graphs."""
 
     kind = KIND
 
@@ -87,7 +86,8 @@ class Repeating(CudaDevice):
                 words[word] = function
 
     def _recorder(self, word: int, address: int) -> Any:
-        kind = ctypes.CFUNCTYPE(ctypes.c_int, *_LAUNCHES[word])
+        result = ctypes.c_int64 if word == state.MULTIPLY else ctypes.c_int
+        kind = ctypes.CFUNCTYPE(result, *_LAUNCHES[word])
         function = kind(address)
 
         def called(*given: Any) -> int:
@@ -95,10 +95,13 @@ class Repeating(CudaDevice):
             if word == state.LAUNCH:
                 arguments[-1] = self._parameters(given[-1])
             elif word == state.MULTIPLY:
-                for place in _SCALES:
-                    arguments[place] = self._keep(ctypes.c_int64.from_address(given[place]).value)
-            self.last.append(partial(function, *arguments))
-            return function(*given)
+                head = (ctypes.c_int64 * state.HEAD).from_address(given[0])
+                count = state.HEAD + head[state.PARAMETERS]
+                arguments[0] = self._keep(*(ctypes.c_int64 * count).from_address(given[0]))
+            done: int = function(*given)
+            if done != state.DECLINED:
+                self.last.append(partial(function, *arguments))
+            return done
 
         return kind(called)
 
@@ -224,20 +227,20 @@ def plain(name: str, make: Callable[[ad.Builder, Any], Any], peer: Callable[...,
     )  # fmt: skip
 
 
-def of(row: Row, **options: Any) -> Row:
-    return Row(row.source, row.inputs, options, row.torch, row.flops)
+def of(row: Row, own: bool = False, **options: Any) -> Row:
+    return Row(row.source, row.inputs, options, row.torch, row.flops, own)
 
 
 def models() -> dict[str, Row]:
-    """Whole models, each also by cuBLAS and where products may be rounded to tf32."""
+    """Whole models, also without cuBLASLt, and where products may be rounded to tf32."""
     made = {}
     for name in ("MiniLM", "resnet50", "decoder"):
         work = MODELS[name]
         row = Row(work.source, work.inputs, {})
         made[name] = row
-        made[f"{name} by cuBLAS"] = of(row, strategy=_LIBRARY)
+        made[f"{name}, own products"] = of(row, own=True)
         made[f"{name}, tf32"] = of(row, precision="tf32")
-        made[f"{name}, tf32 by cuBLAS"] = of(row, precision="tf32", strategy=_LIBRARY)
+        made[f"{name}, tf32, own products"] = of(row, own=True, precision="tf32")
     return made
 
 
@@ -246,9 +249,8 @@ def rows() -> dict[str, Row]:
     made: dict[str, Row] = {}
     for width in WIDTHS:
         made[f"product, float32, {width}"] = product(float32, width)
-        made[f"product, float32 by cuBLAS, {width}"] = of(
-            product(float32, width), strategy=_LIBRARY
-        )
+        for dtype in (float32, float16):
+            made[f"product, {dtype}, own, {width}"] = of(product(dtype, width), own=True)
         made[f"product, tf32, {width}"] = of(product(float32, width), precision="tf32")
         made[f"product, float16, {width}"] = product(float16, width)
         made[f"product, bfloat16, {width}"] = product(bfloat16, width)
@@ -256,7 +258,6 @@ def rows() -> dict[str, Row]:
     made["convolution, tf32"] = of(convolution(float32), precision="tf32")
     made["convolution, float16"] = convolution(float16)
     made["attention, float32"] = attention()
-    made["attention, float32 by cuBLAS"] = of(attention(), strategy=_LIBRARY)
     made["softmax"] = plain(
         "softmax", lambda g, x: g.softmax(x, axis=-1), lambda torch, x: torch.softmax(x, -1)
     )
@@ -379,7 +380,8 @@ def compare(name: str, row: Row, device: Repeating, rounds: int) -> None:
     placed = {"devices": {"accel": device}, "placement": {"*": "accel"}}
     begin = time.perf_counter()
     try:
-        model = ad.compile(row.source(), **placed, **row.options)
+        with settings.override(cublaslt=not row.own):
+            model = ad.compile(row.source(), **placed, **row.options)
     except OptionError as error:  # a library that is not here
         print(f"{name}: {error}")
         return

@@ -140,7 +140,7 @@ def _open_devices(
 ) -> tuple[dict[str, DeviceTarget], dict[str, str | Engine]]:  # fmt: skip
     """The devices of a request, opened, and its engines, by their names."""
     given = request.options
-    if given.devices is None and given.placement is None and not form.on_devices:
+    if given.devices is None and given.placement is None:
         return {}, {}
     table = import_module("anydim.runtime.devices.engines.table")
     rules = import_module("anydim.compiler.passes.device_placement.rules")
@@ -150,7 +150,7 @@ def _open_devices(
     named = placed or engines or rules.mentions(given.placement, table.ENGINES)
     if given.placement is not None and not named:
         raise OptionError("placement without devices", "name them: devices={'accel': 'opencl:0'}")
-    return targets.with_templates(placed, form.on_devices), engines
+    return placed, engines
 
 
 def _delegate_whole(source: Any, dims: Mapping[str, Dim], error: InternalError) -> Graph | None:

@@ -181,6 +181,10 @@ KNOBS = (
         "cuda_graphs", _count, lambda: 0,
         "Maximum number of captured CUDA graphs per device; 0: none.",
     ),
+    Knob(
+        "cublaslt", _flag, lambda: True,
+        "Whether cuBLASLt computes matrix products on CUDA devices, if it is installed.",
+    ),
     Knob("winograd", _flag, lambda: True, "Whether 3x3 convolutions may use Winograd's algorithm."),
     Knob(
         "layout", _layout, lambda: "auto",

@@ -36,7 +36,8 @@ class Machine:
     `ir.Tiles`. `threads` share a launch (0: unknown); results do not depend on their number.
     `limits` between versions were measured on the machine, or are defaults. `pairs`: adds products
     of bfloat16 pairs in one instruction ('dot_bfloat16'); `pair_tiles`: tiles do (`ir.TilePairs`).
-    `touches`: has no prefetches; a block is read ahead instead.
+    `touches`: has no prefetches; a block is read ahead instead. `library`: its driver has a library
+    of matrix products.
     """
 
     vector_bytes: int = 32
@@ -55,6 +56,7 @@ class Machine:
     pairs: bool = False
     pair_tiles: bool = False
     touches: bool = False
+    library: bool = False
 
     def lanes(self, dtype: DType) -> int:
         return self.lanes_of(dtype.bytes)

@@ -13,12 +13,11 @@ from anydim.compiler.kernels.template import Template
 class Form:
     """`templates` take precedence over those of the target; their code runs in this process only,
     so saved programs are compiled without them. `pads` are the sizes that dims are padded to
-    (`pad.py`). `on_devices` take precedence over the templates of device targets, by target name.
+    (`pad.py`).
     """
 
     templates: tuple[Template, ...] = ()
     pads: FrozenMapping[str, int | str] = field(default_factory=FrozenMapping)
-    on_devices: FrozenMapping[str, tuple[Template, ...]] = field(default_factory=FrozenMapping)
 
 
 PLAIN_FORM = Form()

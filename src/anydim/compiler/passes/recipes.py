@@ -95,7 +95,7 @@ def parse_machine(text: str) -> Machine:
 
 
 _ALL = ("vector_bytes", "registers", "l1_bytes", "l2_bytes", "fused")
-_FLAGS = ("fused", "warps", "tf32", "permutes", "pairs", "pair_tiles", "touches")
+_FLAGS = ("fused", "warps", "tf32", "permutes", "pairs", "pair_tiles", "touches", "library")
 
 
 def _graph(node: Node, box: Box, types: dict[str, TensorType]) -> str:

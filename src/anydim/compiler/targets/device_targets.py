@@ -7,11 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.compiler.kernels.ir import Kernel
 from anydim.compiler.kernels.launch import TF32
-from anydim.compiler.kernels.template import Template
 from anydim.compiler.targets.target import Load, Target
 from anydim.compiler.targets.targets import target
 from anydim.runtime.devices.c_entry_points import HostedDevice
@@ -30,7 +28,7 @@ class DeviceTarget:
         """Return the same with tf32 rounding of float32 matmuls, if the target has it."""
         if not self.target.allows_tf32 or self.device.made_by is not None:
             return self
-        processor = target(self.target.name, f"{self.device.processor}+{TF32}").processor
+        processor = target(self.target.name, f"{self.target.processor.name}+{TF32}").processor
         return replace(self, target=replace(self.target, processor=processor))
 
     def load_kernels(self, kernels: Sequence[Kernel], native: Mapping[str, int]) -> HostedDevice:
@@ -49,31 +47,11 @@ def placed_devices(devices: Any) -> dict[str, DeviceTarget]:
     """
     opened = opened_devices(devices)
     return {
-        name: DeviceTarget(each, each.made_by or target(each.target, each.processor))
+        name: DeviceTarget(
+            each, each.made_by or target(each.target, each.processor + each.features)
+        )
         for name, each in opened.items()
     }
-
-
-def with_templates(
-    devices: Mapping[str, DeviceTarget], templates: Mapping[str, tuple[Template, ...]]
-) -> dict[str, DeviceTarget]:
-    """Return the devices with `templates`, by target name, in front of those of their targets.
-
-    Raises OptionError if there is no device of such a target.
-    """
-    for name in templates:
-        if all(each.target.name != name for each in devices.values()):
-            hint = (
-                f"place nodes on one: devices={{'accel': '{name}:0'}}, or choose another strategy"
-            )
-            raise OptionError(f"a library for '{name}' devices, but the program has none", hint)
-    return {
-        name: replace(each, target=replace(
-            each.target,
-            templates=(*templates.get(each.target.name, ()), *each.target.templates),
-        ))
-        for name, each in devices.items()
-    }  # fmt: skip
 
 
 def _link(

@@ -11,9 +11,10 @@ def group_templates() -> tuple[Template, ...]:
     from anydim.compiler.kernels.gpu import (
         gpu_attention,
         group_rows,
+        library_matmul,
         tensor_core_matmul,
         tiled_matmul,
     )
 
-    grouped = (gpu_attention, tensor_core_matmul, tiled_matmul, group_rows)
+    grouped = (gpu_attention, library_matmul, tensor_core_matmul, tiled_matmul, group_rows)
     return (*(module.TEMPLATE for module in grouped), *(t for t in TEMPLATES if t.least_lanes == 1))

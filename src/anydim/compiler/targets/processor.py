@@ -34,7 +34,7 @@ _PAIR_TILES = ("amx-bf16", "amx-tile")
 _PERMUTES = ("avx512bw", "avx512vl")
 # The shapes of all tiles as int64s: palette 1; 64 bytes per row (16 bits each), 16 rows (8 bits)
 TILE_SHAPES = (1, 0, 0x0040004000400040, 0x0040004000400040, 0, 0, 0x1010101010101010, 0)
-WARPS = "warps"  # a feature: that of `Machine`
+WARPS, LIBRARY = "warps", "library"  # features: those of `Machine`
 WASM = "wasm32"  # an architecture, and the name of its processor
 
 
@@ -105,7 +105,7 @@ class Processor:
             llc_bytes=_KEPT if self.architecture == "x86_64" and not self.plain else 0,
             limits=self.limits,
             pairs=self._has_wide(_PAIRS), pair_tiles=self._has_wide(_PAIR_TILES),
-            touches=self.is_wasm,
+            touches=self.is_wasm, library=LIBRARY in self.has,
         )  # fmt: skip
 
     def _has_wide(self, features: tuple[str, ...]) -> bool:

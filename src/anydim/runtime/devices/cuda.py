@@ -10,15 +10,16 @@ the driver library; tests replace it.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from anydim.base import settings
 from anydim.base.amounts import bytes_text
-from anydim.base.errors import DeviceError
+from anydim.base.errors import DeviceError, OptionError
 from anydim.base.records import dataclass
 from anydim.runtime.devices import cuda_state as state
-from anydim.runtime.devices.cublas import PREFIX, Cublas, cublas
+from anydim.runtime.devices.cublaslt import PREFIX, CublasLt, Products, cublaslt
 from anydim.runtime.devices.device import Launch
 from anydim.runtime.devices.libcuda import (
     ADDRESS,
@@ -80,6 +81,16 @@ def _describe_device(call: Library, number: int) -> CudaDeviceInfo:
     return CudaDeviceInfo(number, text.value.decode(), f"sm_{major}{minor}", memory, units)
 
 
+def _multiply_callback(device: weakref.ref[CudaDevice]) -> Any:
+    """Return the function by which native code starts a product of a record."""
+
+    def multiply(record: int) -> int:
+        known = device()
+        return state.DECLINED if known is None else known.multiply(record)
+
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(multiply)
+
+
 class CudaDevice(NativeState):
     """The device of a number, with its primary context."""
 
@@ -89,11 +100,15 @@ class CudaDevice(NativeState):
 
     def __init__(
         self, name: str, number: int, library: Library | None = None,
-        products: Callable[[], Cublas] = cublas, graphs: int | None = None,
+        products: Callable[[], CublasLt] = cublaslt, graphs: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__(name)
         graphs = settings.cuda_graphs if graphs is None else graphs
-        self._products = products  # opened for the first plain matmul kernel
+        self._open_products = products
+        self._products: Products | None = None
+        self._symbols: list[str] = []  # of kernels of matrix products
+        self._product_error: Exception | None = None
+        self._multiply = _multiply_callback(weakref.ref(self))
         self.call = library or driver_library()
         shown = list_cuda_devices(self.call)
         if number >= len(shown):
@@ -117,6 +132,7 @@ class CudaDevice(NativeState):
             words[state.STAGE] = self.call.output_of("cuMemHostAlloc", ANY, state.STAGE_BYTES, 0)
             for row in range(state.RING, state.RING + state.RING_ROWS):
                 words[row] = self.call.output_of("cuEventCreate", ANY, _TIMING_OFF)
+        words[state.MULTIPLY] = ctypes.cast(self._multiply, ctypes.c_void_p).value or 0
         words[state.STREAM], words[state.CONTEXT] = self._stream, self._context
         words[state.WORKERS], words[state.GRAPHS] = self.workers, graphs
         words[state.DEFERRED] = ctypes.addressof(self._deferred)
@@ -131,6 +147,17 @@ class CudaDevice(NativeState):
     def processor(self) -> str:
         """Its architecture, such as 'sm_90'."""
         return self.about.architecture
+
+    @property
+    def features(self) -> str:
+        """'+library' if cuBLASLt computes matrix products."""
+        return "+library" if settings.cublaslt and self._library() is not None else ""
+
+    def _library(self) -> CublasLt | None:
+        try:
+            return self._open_products()
+        except OptionError:  # kernels compute their products
+            return None
 
     def __enter__(self) -> None:
         """Make this device's context current: contexts are per thread."""
@@ -204,17 +231,39 @@ class CudaDevice(NativeState):
                 function, threads, self._has_symbol(module, symbol), most
             )
             if symbol.startswith(f"{PREFIX}_"):
-                entry[state.MATRIX :] = [1, *self._matrix_types(symbol)]
+                entry[state.MATRIX] = self._product(symbol)
             self._entries.append(entry)
             return ctypes.addressof(entry)
         raise Failed(f"no module has the kernel '{symbol}'")
 
-    def _matrix_types(self, symbol: str) -> Sequence[int]:
-        library = self._products()
-        if not self.words[state.HANDLE]:
-            self.words[state.MULTIPLY] = library.address
-            self.words[state.HANDLE] = library.handle(self._stream)
-        return library.types(symbol)
+    def _product(self, symbol: str) -> int:
+        """Return the number of a product for the library, 0 without a library."""
+        library = self._library()
+        if library is None:
+            return 0
+        if self._products is None:
+            self._products = library.products(self._stream)
+        self._symbols.append(symbol)
+        return len(self._symbols)
+
+    def multiply(self, record: int) -> int:
+        """Start the product of a launch record (`cuda_state.py`), in the context.
+
+        Returns 0, DECLINED if the kernel has to compute it, or 1 for a failure.
+        """
+        head = (ctypes.c_int64 * state.HEAD).from_address(record)
+        words = (ctypes.c_int64 * head[state.PARAMETERS]).from_address(record + 8 * state.HEAD)
+        *given, _, _, scratch, stride = words
+        number = ctypes.c_int64.from_address(head[state.ENTRY] + 8 * state.MATRIX).value
+        try:
+            assert self._products is not None
+            done = self._products.multiply(
+                self._symbols[number - 1], given, scratch, stride * self.workers
+            )
+        except Exception as error:  # must not propagate into native code
+            self._product_error = error
+            return 1
+        return 0 if done else state.DECLINED
 
     def _has_symbol(self, module: int, symbol: str) -> bool:
         bytes = ctypes.c_size_t()
@@ -246,8 +295,20 @@ class CudaDevice(NativeState):
     def _begin(
         self, entry: int, blocks: int, threads: int, words: ctypes.Array[ctypes.c_int64]
     ) -> None:
-        """Start a launch now, in the context, without cuBLAS."""
-        function = ctypes.c_int64.from_address(entry + 8 * state.FUNCTION).value
+        """Start a launch now, in the context."""
+        function, matrix = (
+            ctypes.c_int64.from_address(entry + 8 * word).value
+            for word in (state.FUNCTION, state.MATRIX)
+        )
+        if matrix:
+            record = (ctypes.c_int64 * (state.HEAD + len(words)))(
+                entry, blocks, threads, 0, len(words), *words
+            )
+            done = self.multiply(ctypes.addressof(record))
+            if done not in (0, state.DECLINED):
+                self._raise(len(state.FUNCTIONS), done)
+            if done == 0:
+                return
         size = ctypes.c_size_t(ctypes.sizeof(words))
         extra = (ctypes.c_void_p * 5)(
             _PARAMETERS, ctypes.addressof(words), _PARAMETERS_SIZE, ctypes.addressof(size), None
@@ -283,5 +344,5 @@ class CudaDevice(NativeState):
 
     def _raise(self, function: int, code: int) -> None:
         if function == len(state.FUNCTIONS):
-            self._products().raise_error(code)
+            raise self._product_error or RuntimeError("a matrix product failed")
         self.call.raise_error(state.FUNCTIONS[function], code)

@@ -1,7 +1,7 @@
 """Slots of a CUDA device for native entry points (`native/device_api/cuda.py`).
 
-functions   of the driver library, in the order of FUNCTIONS, then cuBLAS's matmul, or 0
-stream      the stream of all commands; the context; the handle of cuBLAS
+functions   of the driver library, in the order of FUNCTIONS, then that of matrix products
+stream      the stream of all commands; the context
 workers     maximum workers of a range kernel with scratch
 stage       page-locked memory of copies to the device; bytes in use since the last wait
 recorded    number of events so far; event n uses row n of a ring of CUDA events. A reused row is
@@ -29,7 +29,7 @@ FUNCTIONS = (
     BEGIN_CAPTURE, END_CAPTURE, INSTANTIATE, UPDATE, LAUNCH_GRAPH, DESTROY, DESTROY_EXECUTABLE,
     MULTIPLY,
 ) = range(OWN, OWN + len(FUNCTIONS) + 1)  # fmt: skip
-STREAM, CONTEXT, HANDLE, WORKERS, STAGE, STAGED, RECORDED = range(MULTIPLY + 1, MULTIPLY + 8)
+STREAM, CONTEXT, WORKERS, STAGE, STAGED, RECORDED = range(MULTIPLY + 1, MULTIPLY + 7)
 GRAPHS, DEFERRED, DEFERRED_COUNT, DEFERRED_WORDS, TABLE, TIME = range(RECORDED + 1, RECORDED + 7)
 RING = TIME + 1
 RING_ROWS = 64
@@ -41,12 +41,10 @@ BUFFER_WORDS = 1 << 16  # of deferred launches
 TABLE_WORDS = 4
 LENGTH, DATA, GRAPH, USED = range(TABLE_WORDS)
 
-# slots of a kernel; after MATRIX, for matmul kernels of cuBLAS: data types and bytes of operands
-# and result, the type of the accumulator, and the bits of its 1
-ENTRY_WORDS = 10
-FUNCTION, THREADS, SHARED, MAX_THREADS, MATRIX, FACTOR, FACTOR_BYTES, RESULT, COMPUTE, ONE = range(
-    ENTRY_WORDS
-)
+# slots of a kernel; MATRIX numbers the products that a library may compute, from 1 on
+ENTRY_WORDS = 5
+FUNCTION, THREADS, SHARED, MAX_THREADS, MATRIX = range(ENTRY_WORDS)
+DECLINED = -1  # result of MULTIPLY for a product that its kernel has to compute
 
 # slots of a launch record, then its parameters: operands, sizes, end, part, scratch, stride
 ENTRY, BLOCKS, BLOCK_THREADS, OPERANDS, PARAMETERS, HEAD = range(6)

@@ -155,6 +155,11 @@ class Device(ABC):
         """The processor for its target."""
         return "native"
 
+    @property
+    def features(self) -> str:
+        """What is installed beside the device and changes its code, such as '+library'."""
+        return ""
+
     def clock(self) -> float:
         """Return seconds; differences are durations."""
         return perf_counter()

@@ -211,7 +211,7 @@ def test_products_for_a_library(shapes: tuple[str, str]) -> None:
     """What is done where it does not take the numbers."""
     for dtype in (float32, float16):
         group = halved(group_of("matmul", *shapes), dtype)
-        made = Prepared(group, [library_matmul.TEMPLATE], BOX, MACHINE)
+        made = Prepared(group, [library_matmul.TEMPLATE], BOX, replace(MACHINE, library=True))
         for sizes in SIZES[:5]:
             env = sizes_of(*sizes)
             a, b = drawn(group, env)
@@ -220,11 +220,12 @@ def test_products_for_a_library(shapes: tuple[str, str]) -> None:
             np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5)  # sums of a few floats
 
 
-def test_what_is_no_plain_product() -> None:
+def test_what_is_no_product_for_a_library() -> None:
     groups = (CONVOLUTIONS[0].group(), group_of("matmul", "m k", "k n", dtype=int32))
-    assert not any(
-        library_matmul.TEMPLATE.match(group, BOX, MACHINE, frozenset()) for group in groups
-    )
+    product, machine = group_of("matmul", "m k", "k n"), replace(MACHINE, library=True)
+    for group, given in (*((group, machine) for group in groups), (product, MACHINE)):
+        assert library_matmul.TEMPLATE.match(group, BOX, given, frozenset()) is None
+    assert library_matmul.TEMPLATE.match(product, BOX, machine, frozenset()) is not None
 
 
 CONVOLUTIONS = [

@@ -1,34 +1,36 @@
-"""Plain matrix products by the library of a device, through its driver (`devices/cublas.py`).
+"""Matrix products by the library of a device, as a version of the device's own kernel.
 
-    C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n]
+    C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n],  Y = activation(C + R + bias[n])
 
-Every axis has one stride in A, B and C, so numbers describe the product: the kernel's name holds
-its types, its sizes are `WORDS`. The kernel's own steps, element by element, run where the library
-does not support the numbers. The epilogue of the product runs in other kernels.
+Every axis has one stride in A, B, R and Y, so numbers describe the product: the kernel's name holds
+its types and activation, and its last sizes are `WORDS` (`runtime/devices/cublaslt.py`). The kernel
+itself is one of tiles, which runs where the library does not support the numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from anydim.base.dtypes import DType, bfloat16, float16, float32, float64
 from anydim.base.records import dataclass
 from anydim.compiler.kernels import ir
-from anydim.compiler.kernels.codegen.arithmetic import index_sum, loop, quotient
+from anydim.compiler.kernels.gpu import tensor_core_matmul, tiled_matmul
 from anydim.compiler.kernels.gpu.gpu_matmul import ProductForm, product_form
-from anydim.compiler.kernels.gpu.group_indices import remainder
-from anydim.compiler.kernels.ir import START, STOP, convert, number, operate, variable
-from anydim.compiler.kernels.launch import TF32, Argument, Launch, moved_bytes
+from anydim.compiler.kernels.launch import TF32, Launch
 from anydim.compiler.kernels.matmul.epilogue import PRODUCT
 from anydim.compiler.kernels.matmul.product_axes import is_one_axis, merged_extent, merged_stride
-from anydim.compiler.kernels.operands import assemble
+from anydim.compiler.kernels.naming import named_kernel
 from anydim.compiler.kernels.schedule import print_schedule
-from anydim.compiler.kernels.template import Task, form_template
-from anydim.lang.tree import Axis, Cast, Expr, Group, Read
+from anydim.compiler.kernels.template import Task, first_match, form_template
+from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Literal, Read
 from anydim.lang.tree.affine import Affine, address
-from anydim.runtime.devices.cublas import PREFIX, WORDS
-from anydim.sizes import Size, as_size
+from anydim.runtime.devices.cublaslt import LARGEST, PREFIX, WORDS
+from anydim.sizes import ALWAYS, Condition, Size, as_size, at_least, at_most, exactly, settle
 
+_OWN = (tensor_core_matmul.TEMPLATE, tiled_matmul.TEMPLATE)
+_WORKSPACE = 1 << 16  # bytes per worker of the device, which may have 512 of them
+_NARROW = (float16, bfloat16)
 _RESULTS = {
     float32: (float32,), float64: (float64,), float16: (float16, float32),
     bfloat16: (bfloat16, float32),
@@ -36,93 +38,233 @@ _RESULTS = {
 
 
 @dataclass(frozen=True)
-class Plain:
+class ByLibrary:
     """The schedule of a library call; it has no options: the library is tuned for its device."""
 
 
 @dataclass(frozen=True)
-class _Form:
-    """Tensors, the types of factors and result, and the sizes of `WORDS`."""
+class _Epilogue:
+    """An activation, and the reads of a bias and of a residual that are added before it."""
 
-    tensors: tuple[str, str, str]
+    activation: str
+    bias: Read | None
+    residual: Read | None
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Tensors by their names in `WORDS`, the types of factors and result, the activation, and the
+    sizes of `WORDS` that describe matrices."""
+
+    tensors: tuple[tuple[str, str], ...]
     factors: DType
     results: DType
-    words: tuple[Size, ...]
+    activation: str
+    numbers: tuple[tuple[str, Size], ...]
 
 
-def _lower(form: _Form, schedule: Plain, task: Task) -> Launch:
-    m, n, k, batch = form.words[:4]
-    operands = tuple(
-        ir.Operand(name, dtype, written)
-        for name, dtype, written in (
-            ("a", form.factors, False), ("b", form.factors, False), ("c", form.results, True),
-        )
-    )  # fmt: skip
+def _lower(form: _Form, schedule: ByLibrary, task: Task) -> Launch:
+    given = task.group, task.box, task.machine, task.constants
+    found = first_match(_OWN, *given)
+    assert found is not None  # the form is one of a product
+    template, chosen = found
+    launch = template.lower(task.group, chosen, *given[1:])
+    places = {argument.tensor: number for number, argument in enumerate(launch.arguments)}
+    numbers = dict(form.numbers)
+    numbers |= {name: as_size(-1) for name in ("a", "b", "c", "r", "bias")}
+    numbers |= {name: as_size(places[tensor]) for name, tensor in form.tensors}
+    usable = settle(_usable(numbers), task.box)
+    numbers["usable"] = usable.flag
     factors = TF32 if task.machine.tf32 and form.factors == float32 else form.factors.name
-    return Launch(
-        kernel=assemble(f"{PREFIX}_{factors}_{form.results}", operands, WORDS, _body(form)),
-        arguments=tuple(Argument(tensor) for tensor in form.tensors),
-        sizes=form.words,
-        parallel=batch * m * n,
-        grain=1,
-        scratch=as_size(0),
-        flops=2 * batch * m * n * k,
-        moved=moved_bytes(task.group),
+    prefix = f"{PREFIX}_{factors}_{form.results}_{form.activation}"
+    own = launch.versions or ((print_schedule(chosen), ALWAYS),)
+    return replace(
+        launch,
+        kernel=_with_words(prefix, launch.kernel),
+        sizes=(*launch.sizes, *(numbers.get(name, as_size(0)) for name in WORDS)),
+        scratch=as_size(_WORKSPACE),
         schedule=print_schedule(schedule),
-        reason=f"a plain matrix product of {factors}, by the library of the device",
+        reason=f"a matrix product of {factors}, by the library of the device",
+        versions=(("library", usable), *own),
     )
+
+
+def _with_words(prefix: str, kernel: ir.Kernel) -> ir.Kernel:
+    """Return a kernel that takes `WORDS`, which it ignores, after its own sizes."""
+    names = [f"library_{name}" for name in WORDS]
+    main, count = kernel.main, len(kernel.operands) + len(kernel.sizes)
+    parameters = (
+        *main.parameters[:count], *(ir.Scalar(name) for name in names), *main.parameters[count:]
+    )  # fmt: skip
+    functions = (*kernel.functions[:-1], replace(main, parameters=parameters))
+    return named_kernel(
+        prefix, kernel.operands, (*kernel.sizes, *names), functions, kernel.libraries,
+        kernel.group, kernel.locals,
+    )  # fmt: skip
+
+
+def _usable(of: dict[str, Size]) -> Condition:
+    """Return where the library supports the sizes: a sum that is not empty, regular layouts."""
+    found = at_least(of["k"], 1)
+    for extent in ("m", "n", "k", "batch"):
+        found &= at_most(of[extent], LARGEST)
+    found &= _regular(of["m"], of["k"], of["a_m"], of["a_k"])
+    return found & _regular(of["k"], of["n"], of["b_k"], of["b_n"])
+
+
+def _regular(rows: Size, columns: Size, row: Size, column: Size) -> Condition:
+    """Return where a matrix has unit stride along one axis, and rows that do not overlap."""
+    plain = (exactly(column, 1) | at_most(columns, 1)) & (at_least(row, columns) | at_most(rows, 1))
+    across = (exactly(row, 1) | at_most(rows, 1)) & (at_least(column, rows) | at_most(columns, 1))
+    return plain | across
+
+
+# ---- form ----------------------------------------------------------------------------------------
 
 
 def _form(group: Group) -> _Form | None:
     form = product_form(group)
     if form is None or form.a.dtype != form.b.dtype or form.a.dtype not in _RESULTS:
         return None
-    if len(form.outputs) != 1 or not _is_product(form.outputs[0].value):
+    results = group.type_of(form.outputs[0].tensor).dtype
+    if len(form.outputs) != 1 or results not in _RESULTS[form.a.dtype]:
         return None
-    target = form.outputs[0].tensor
-    results = group.type_of(target).dtype
-    if results not in _RESULTS[form.a.dtype]:
+    epilogue = _epilogue(form.outputs[0].value, form, group)
+    if epilogue is None:
         return None
-    factors = [_operand(factor.value, group) for factor in (form.a, form.b)]
-    if factors[0] is None or factors[1] is None:
+    reads = {"a": form.a.value, "b": form.b.value, "r": epilogue.residual, "bias": epilogue.bias}
+    tensors = {"c": form.outputs[0].tensor}
+    forms = {"c": form.offset}
+    for name, value in reads.items():
+        if value is None:
+            continue
+        found = _operand(value, group)
+        if found is None or (name in ("r", "bias") and group.type_of(found[0]).dtype != results):
+            return None
+        tensors[name], forms[name] = found
+    if epilogue != _Epilogue("none", None, None) and results == float64:
         return None
-    (a, left), (b, right) = factors[0], factors[1]
-    words = _words(form, left, right, form.offset)
-    return None if words is None else _Form((a, b, target), form.a.dtype, results, words)
-
-
-def _is_product(value: Expr) -> bool:
-    """Whether a result is the sums, or a conversion of them."""
-    plain = value.argument if isinstance(value, Cast) else value
-    return isinstance(plain, Read) and plain.tensor == PRODUCT
+    numbers = _numbers(form, forms)
+    if numbers is None:
+        return None
+    named = tuple(tensors.items())
+    return _Form(named, form.a.dtype, results, epilogue.activation, tuple(numbers.items()))
 
 
 def _operand(value: Expr, group: Group) -> tuple[str, Affine] | None:
-    """Return the tensor and the address of a factor that is a plain read, or None."""
+    """Return the tensor and the address of a plain read, or None."""
     if not isinstance(value, Read) or value.default is not None:
         return None
     form = address(value, group.type_of(value.tensor).shape)
     return None if form is None else (value.tensor, form)
 
 
-def _words(form: ProductForm, a: Affine, b: Affine, c: Affine) -> tuple[Size, ...] | None:
-    """Return the sizes of `WORDS`; None if axes cannot be merged."""
+def _epilogue(value: Expr, form: ProductForm, group: Group) -> _Epilogue | None:
+    """Return the epilogue that computes an output, None if the library has none like it."""
+    value = _exact(value)
+    activation, inner = "none", value
+    gelu = _gelu_argument(value)
+    if gelu is not None:
+        activation, inner = "gelu", gelu
+    elif isinstance(value, Apply) and value.function == "max" and _is(value.arguments[1], 0):
+        activation, inner = "relu", value.arguments[0]
+    columns = {axis.name for axis in form.b.axes}
+    parts: dict[str, Read] = {}
+    for term in _terms(inner):
+        if not isinstance(term, Read):
+            return None
+        if term.tensor == PRODUCT:
+            name = PRODUCT
+        else:
+            found = _operand(term, group)
+            if found is None:
+                return None
+            name = "bias" if set(found[1].indices) <= columns else "residual"
+        if name in parts:
+            return None
+        parts[name] = term
+    if PRODUCT not in parts:
+        return None
+    return _Epilogue(activation, parts.get("bias"), parts.get("residual"))
+
+
+def _exact(value: Expr) -> Expr:
+    """Return a value without conversions between floats: the library rounds results only."""
+    if isinstance(value, Cast) and value.dtype in (float32, *_NARROW):
+        return _exact(value.argument)
+    if isinstance(value, Apply):
+        return replace(value, arguments=tuple(map(_exact, value.arguments)))
+    return value
+
+
+def _terms(value: Expr) -> Iterator[Expr]:
+    if isinstance(value, Apply) and value.function == "add":
+        for argument in value.arguments:
+            yield from _terms(argument)
+    else:
+        yield value
+
+
+def _is(value: Expr, number: float) -> bool:
+    return isinstance(value, Literal) and value.value == number
+
+
+def _gelu_argument(value: Expr) -> Expr | None:
+    """Return the argument of GELU by the tanh approximation (`ops/elementwise.tc`), or None."""
+    if not isinstance(value, Apply) or value.function != "mul":
+        return None
+    half = value.arguments[0]
+    if not isinstance(half, Apply) or half.function != "mul":
+        return None
+    x = half.arguments[1]
+    return x if _same(value, _gelu(x)) else None
+
+
+def _gelu(x: Expr) -> Expr:
+    def literal(number: float) -> Expr:
+        return Literal(number, float32)
+
+    cube = Apply("mul", (Apply("mul", (Apply("mul", (literal(0.044715), x)), x)), x))
+    inner = Apply("mul", (literal(0.7978845608028654), Apply("add", (x, cube))))
+    wave = Apply("add", (literal(1), Apply("tanh", (inner,))))
+    return Apply("mul", (Apply("mul", (literal(0.5), x)), wave))
+
+
+def _same(value: Expr, other: Expr) -> bool:
+    """Whether two expressions are equal but for the types of literals."""
+    if isinstance(value, Literal) and isinstance(other, Literal):
+        return value.value == other.value
+    if isinstance(value, Apply) and isinstance(other, Apply):
+        same = value.function == other.function and len(value.arguments) == len(other.arguments)
+        return same and all(map(_same, value.arguments, other.arguments))
+    return value == other
+
+
+def _numbers(form: ProductForm, of: dict[str, Affine]) -> dict[str, Size] | None:
+    """Return the sizes of `WORDS` that describe matrices; None if axes cannot be merged."""
+    a, b, c = of["a"], of["b"], of["c"]
+    r, bias = of.get("r", c), of.get("bias")
     batch = [axis for axis in form.batch if axis.extent.constant != 1]
     columns = list(form.b.axes)
-    if not is_one_axis(
-        columns, b, c
-    ):  # columns per image, for example: products that share a factor
+    along = (b, c, r) if bias is None else (b, c, r, bias)
+    if not is_one_axis(columns, *along):  # products that share a factor, with columns per image
         batch, columns = [*batch, *columns[:-1]], columns[-1:]
-    m, n = _walk(form.a.axes, a, c), _walk(columns, b, c)
-    k, many = _walk(form.depth, a, b), _walk(batch, a, b, c)
-    if m is None or n is None or k is None or many is None or n[2] != 1:
+    m, n = _walk(form.a.axes, a, c, r), _walk(columns, *along)
+    k, many = _walk(form.depth, a, b), _walk(batch, a, b, c, r)
+    if m is None or n is None or k is None or many is None:
         return None
-    return (
-        m[0], n[0], k[0], many[0],
-        a.constant, m[1], k[1], many[1],
-        b.constant, k[2], n[1], many[2],
-        m[2], many[3],
-    )  # fmt: skip
+    if any(stride.constant != 1 for stride in n[2:]):
+        return None
+    if bias is not None and not set(bias.indices) <= {axis.name for axis in columns}:
+        return None
+    return {
+        "m": m[0], "n": n[0], "k": k[0], "batch": many[0],
+        "a_start": a.constant, "a_m": m[1], "a_k": k[1], "a_batch": many[1],
+        "b_start": b.constant, "b_k": k[2], "b_n": n[1], "b_batch": many[2],
+        "c_m": m[2], "c_batch": many[3],
+        "r_start": r.constant, "r_m": m[3], "r_batch": many[4],
+        "bias_start": as_size(0) if bias is None else bias.constant,
+    }  # fmt: skip
 
 
 def _walk(axes: Sequence[Axis], *forms: Affine) -> tuple[Size, ...] | None:
@@ -132,33 +274,8 @@ def _walk(axes: Sequence[Axis], *forms: Affine) -> tuple[Size, ...] | None:
     return (merged_extent(axes), *(merged_stride(axes, form) for form in forms))
 
 
-def _body(form: _Form) -> tuple[ir.Step, ...]:
-    """Return the product's scalar loops, for a part of the range of all its elements."""
-    wide = float64 if form.factors == float64 else float32
-    names = {name: variable(name) for name in (*WORDS, "place", "row", "column", "which", "step")}
-    kind, total = ir.Type(form.factors), ir.Get(ir.Type(wide), "sum")
-
-    def at(start: ir.Value | int, *steps: tuple[str, str]) -> ir.Value:
-        return index_sum(start, *(names[index] * names[stride] for index, stride in steps))
-
-    a = at(names["a_start"], ("row", "a_m"), ("step", "a_k"), ("which", "a_batch"))
-    b = at(names["b_start"], ("column", "b_n"), ("step", "b_k"), ("which", "b_batch"))
-    c = at(0, ("row", "c_m"), ("which", "c_batch")) + names["column"]
-    factors = [convert(ir.Load(kind, name, offset), wide) for name, offset in (("a", a), ("b", b))]
-    more = total + operate("mul", *factors)
-    split: list[ir.Step] = [
-        ir.Let("rest", quotient(names["place"], names["n"])),
-        ir.Let("column", remainder(names["place"], names["n"])),
-        ir.Let("row", remainder(variable("rest"), names["m"])),
-        ir.Let("which", quotient(variable("rest"), names["m"])),
-    ]
-    steps = loop("step", 0, names["k"], 1, ir.Assign("sum", more))
-    store = ir.Store("c", c, convert(total, form.results))
-    body = (*split, ir.Declare("sum", number(wide, 0)), steps, store)
-    return (loop("place", START, STOP, 1, *body),)
-
-
 TEMPLATE = form_template(
-    "plain", Plain, lambda task: _form(task.group), lambda *_: Plain(), _lower,
-    keeps=True, widens=True,
+    "library", ByLibrary,
+    lambda task: _form(task.group) if task.machine.library else None,
+    lambda *_: ByLibrary(), _lower, keeps=True, widens=True,
 )  # fmt: skip

@@ -9,7 +9,7 @@ from anydim.compiler.kernels.launch import TF32
 from anydim.compiler.targets.compilation import Compilation
 from anydim.compiler.targets.cuda.dialect import MAX_LANES
 from anydim.compiler.targets.cuda.nvrtc import OPTIONS, nvrtc
-from anydim.compiler.targets.processor import NATIVE, WARPS, Processor
+from anydim.compiler.targets.processor import LIBRARY, NATIVE, WARPS, Processor
 from anydim.compiler.targets.target import Source
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
@@ -21,20 +21,20 @@ _REGISTERS = 32  # per thread for accumulators of a matmul; the others are for a
 def architecture(name: str) -> Processor:
     """Return the description of an architecture for templates: 'sm_90', or 'sm_90+tf32'.
 
-    With `+tf32`, operands of float32 matmuls may be rounded to it. Raises OptionError for an
-    unknown one.
+    With `+tf32`, operands of float32 matmuls may be rounded to it; with `+library`, a library
+    computes matrix products. Raises OptionError for an unknown one.
     """
-    named, plus, more = (_LEAST if name == NATIVE else name).partition("+")
-    if named not in ARCHITECTURES or (plus and more != TF32):
+    named, *more = (_LEAST if name == NATIVE else name).split("+")
+    if named not in ARCHITECTURES or not {*more} <= {TF32, LIBRARY}:
         raise OptionError(
             f"unknown CUDA architecture '{name}'",
             f"the architectures are {quote_list(ARCHITECTURES)}, with '+{TF32}' or without",
         )
-    features = ["fma"]
+    features = ["fma", *(each for each in more if each == LIBRARY)]
     if int(named.removeprefix("sm_")) >= _WARPS:
-        features += [WARPS, *([TF32] if plus else [])]
+        features += [WARPS, *(each for each in more if each == TF32)]
     return Processor(
-        f"{named}{plus}{more}", "nvptx64-nvidia-cuda", named,
+        "+".join((named, *more)), "nvptx64-nvidia-cuda", named,
         ",".join(f"+{feature}" for feature in features), 4, _REGISTERS, max_lanes=MAX_LANES,
     )  # fmt: skip
 

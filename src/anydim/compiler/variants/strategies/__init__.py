@@ -9,7 +9,6 @@ buckets(seq=[16, 32], batch=[1, 8])
                               variants for seq 1..16 and 17..32, batch 1 and 2..8, compiled with
                               the model; with profile="sizes.jsonl" for the sizes recorded there
 library("openblas")           matrix products by a BLAS, the rest as generic; set in `compile`
-library("cublas")             the same for subgraphs on CUDA devices
 where("m <= 4", exact(), else_=generic())
                               one strategy or another, by sizes
 pad(seq=16)                   loops over dims run to a multiple, a power of 2 or the bound; also

@@ -19,8 +19,8 @@ class Library(Strategy):
     """A BLAS computes plain matrix products; for `compile` only.
 
     Attributes:
-        name: `"openblas"`, the path of a shared library with the cblas interface, or `"cublas"`
-            for parts on CUDA devices. The library is opened when a model is compiled.
+        name: `"openblas"`, or the path of a shared library with the cblas interface. The library
+            is opened when a model is compiled.
     """
 
     formed: ClassVar[bool] = True
@@ -30,7 +30,7 @@ class Library(Strategy):
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", path_of("a library", self.name))
         if not self.name or '"' in self.name or "\\" in self.name:
-            hint = 'give "openblas", "cublas", or a path'
+            hint = 'give "openblas", or a path'
             raise OptionError(f"library '{self.name}' is not a valid name", hint)
 
     def form(self) -> Form:
