@@ -285,6 +285,7 @@ def test_rows_and_elements(name: str, schedule: Teams) -> None:
     group, reference = ROWS[name]
     machine = MACHINE if schedule == FEW else WARPS
     made = Prepared(group, [group_rows.TEMPLATE], BOX, machine, schedule=schedule)
+    assert bool(made.launch.in_place) == (name == "gelu")
     more = () if schedule == FEW else ((3, 32, 1, 1), (1, 67, 1, 1), (2, 256, 1, 1))
     for sizes in ((0, 3, 1, 1), (1, 1, 1, 1), (3, 0, 1, 2), (2, 13, 1, 1), (5, 7, 1, 3), *more):
         env = sizes_of(*sizes)

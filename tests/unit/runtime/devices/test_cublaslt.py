@@ -5,7 +5,9 @@ The library is one in Python: what a real one makes of the same calls is for `ma
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -167,6 +169,28 @@ def test_programs(dtype: DType, installed: tuple[FakeCublasLt, CudaDevice]) -> N
     fused = {("none", True, False), ("relu", True, False), ("gelu", True, False)}
     assert dtype == float64 or called >= {*fused, ("none", True, True)}
     assert ("none", False, False) in called
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not has_cxx(), reason="no C++ compiler")
+def test_a_saved_program_needs_no_library(
+    installed: tuple[FakeCublasLt, CudaDevice], tmp_path: Path
+) -> None:
+    g = ad.Builder("product")
+    x, w = g.input("x", float32, (g.dim("m", 0, 60), 7)), g.input("w", float32, (7, 5))
+    g.output("y", g.relu(g.matmul(x, w)))
+    fake, device = installed
+    model = ad.compile(g, devices={"accel": device}, placement={"*": "accel"})
+    fixed = re.search(r"\+ (\d+) bytes", str(model.memory))
+    assert fixed is not None and int(fixed[1]) >= 16 << 16  # the workspace of 16 workers
+    model.save(tmp_path / "product.anydim")
+    bare = CudaDevice("cuda:0", 0, Library(FakeCuda(capacity=1 << 28, items=128)))
+    given = {"x": numpy.ones((3, 7), numpy.float32), "w": numpy.ones((7, 5), numpy.float32)}
+    for each, calls in ((device, 1), (bare, 0)):
+        before = len(fake.calls)
+        again = ad.load(tmp_path / "product.anydim", devices={"accel": each})
+        assert (again(**given)["y"] == 7).all()
+        assert len(fake.calls) - before == calls
 
 
 def test_a_library_may_round_where_that_is_allowed(

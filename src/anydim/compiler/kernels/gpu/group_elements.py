@@ -85,10 +85,15 @@ def _reads_own_indices(group: Group) -> bool:
             own = made.get(read.tensor)
             if own is None:
                 continue
-            if read.default is not None or address(read, own.shape) != own_address(own):
+            if not _at_own(read, own, own.shape):
                 return False
         made[statement.target] = statement
     return True
+
+
+def _at_own(read: Read, statement: Statement, shape: tuple[Size, ...]) -> bool:
+    """Whether a read of a tensor of `shape` is at the element that a statement makes."""
+    return read.default is None and address(read, shape) == own_address(statement)
 
 
 class RowWriter:
@@ -184,6 +189,26 @@ class ElementWriter(RowWriter):
         """The work-groups of all elements."""
         elements = product(axis.extent for axis in self.form.row)
         return ceil_div(elements, self.schedule.items * self.each)
+
+    @property
+    def in_place(self) -> tuple[tuple[str, str], ...]:
+        """The only result and the operands that are read at its elements alone."""
+        results = [s for s in self.group.statements if s.target in self.work.results]
+        if len(results) != 1:
+            return ()
+        (result,) = results
+        used = {read for s in self.group.statements for read in reads(s.body)}
+        bytes = self.dtype(result).bytes
+        return tuple(
+            (result.target, tensor.name)
+            for tensor in self.group.inputs
+            if tensor.type.dtype.bytes == bytes
+            and all(
+                _at_own(read, result, tensor.type.shape)
+                for read in used
+                if read.tensor == tensor.name
+            )
+        )
 
     def _wide(self, results: list[Statement]) -> ir.Value | None:
         """Return whether adjacent elements are aligned; None if they never are."""

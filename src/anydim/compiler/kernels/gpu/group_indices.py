@@ -65,12 +65,13 @@ class Work(Writer):
     def launch(
         self, name: str, body: Sequence[ir.Step], items: int, locals: Sequence[ir.Local], *,
         parallel: Size, flops: Size, schedule: object, reason: str,
+        in_place: tuple[tuple[str, str], ...] = (),
     ) -> Launch:  # fmt: skip
         """Return the launch of `parallel` work-groups of `items` work-items."""
         work = flops, moved_bytes(self.group)
         return self.touched.launch(
             name, self.sizes, body, schedule, reason, parallel=parallel, work=work, group=items,
-            locals=locals,
+            locals=locals, in_place=in_place,
         )  # fmt: skip
 
 

@@ -111,6 +111,11 @@ class TeamWriter(RowWriter):
         rows = product(axis.extent for axis in self.form.outer)
         return ceil_div(rows * self.team, self.schedule.items)
 
+    @property
+    def in_place(self) -> tuple[tuple[str, str], ...]:
+        """None: a later pass may read an operand again."""
+        return ()
+
     def _passes(self) -> Iterator[_Pass | Statement]:
         """Yield the passes over a row and the statements per row, in order."""
         pending: list[Statement] = []
@@ -488,6 +493,7 @@ def _lower(form: RowsForm, schedule: Teams, task: Task) -> Launch:
     return writer.work.launch(
         "teams", body, schedule.items, writer.locals,
         parallel=writer.parallel, flops=flops, schedule=schedule, reason=reason,
+        in_place=writer.in_place,
     )  # fmt: skip
 
 
