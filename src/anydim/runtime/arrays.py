@@ -18,15 +18,27 @@ import numpy
 from anydim.base.dtypes import array_of_numbers, from_numpy
 from anydim.base.errors import DimError, InputError, OutOfMemoryError, UserError
 from anydim.base.text import axes_text, quote_list, suggestion
-from anydim.runtime.exchange import export_array, import_array, is_exchanged, with_strides
+from anydim.runtime.exchange import code_of, export_array, import_array, is_exchanged, with_strides
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box
 
-_CPU = 1  # DLPack's kDLCPU
+_CPU, _CUDA = 1, 2  # DLPack's kDLCPU, kDLCUDA
 _READY = 0x0101  # numpy's flags C_CONTIGUOUS and ALIGNED
 _MUCH = 1 << 20  # bytes that are not copied for nothing
 _NUMBERS = (bool, int, float, list, tuple)
 Wrap = Callable[[numpy.ndarray], Any]
+
+
+class AtAddress(numpy.ndarray):
+    """Shape and address of an array on a device, whose elements the host cannot read."""
+
+    kept: Any  # what keeps the memory: the caller's array, or a capsule of it
+
+
+def is_elsewhere(value: Any) -> bool:
+    """Whether an argument is a DLPack array on a CUDA device."""
+    device = getattr(value, "__dlpack_device__", None)
+    return device is not None and int(device()[0]) == _CUDA
 
 
 def plain(
@@ -218,8 +230,10 @@ def wrapper(values: Sequence[Any]) -> Wrap | None:
     return None
 
 
-def _wrap_result(take: Wrap, array: numpy.ndarray) -> Any:
+def _wrap_result(take: Wrap, array: Any) -> Any:
     """Convert a result to another library; dtypes without a DLPack code stay numpy arrays."""
+    if not isinstance(array, numpy.ndarray):  # on a device
+        return array if code_of(from_numpy(array.dtype)) is None else take(array)
     array, dtype = with_strides(array), from_numpy(array.dtype)
     if dtype.is_native:
         return take(array)

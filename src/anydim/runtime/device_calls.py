@@ -7,6 +7,9 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy
 
+from anydim.runtime.arrays import AtAddress
+from anydim.runtime.signature import TensorSpec
+
 # the slot of an entry point (`slots.py`), its arguments, the sizes of a launch, begin and end in
 # ns, and the number of the device command that it enqueued
 Note: TypeAlias = Callable[[int, Sequence[int], Sequence[int], int, int, int], None]
@@ -31,6 +34,14 @@ class Hosted(Protocol):
 
     def empty(self) -> int:
         """Return the device address of values without bytes."""
+
+    def address_of(self, value: Any, spec: TensorSpec, where: str) -> AtAddress:
+        """Return shape and address of an array on the device, as `devices/device_array.py`."""
+
+    def own_array(
+        self, address: int, shape: tuple[int, ...], dtype: numpy.dtype, head: int
+    ) -> Any:  # fmt: skip
+        """Return a block that has left the memory of a call as an array."""
 
     def begin(self) -> None:
         """Clear this thread's stored exception at the begin of a call."""

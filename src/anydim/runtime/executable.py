@@ -14,14 +14,14 @@ import numpy
 from anydim.base.errors import InputError, OptionError, OutOfMemoryError, UserError
 from anydim.base.fork_locks import fork_lock
 from anydim.base.records import dataclass
-from anydim.runtime.arrays import Wrap, check_names, plain, wrapper
+from anydim.runtime.arrays import AtAddress, Wrap, check_names, is_elsewhere, plain, wrapper
 from anydim.runtime.call_sizes import CallSizes
 from anydim.runtime.delegated import DelegatedParts, NoDelegates
 from anydim.runtime.failures import Failure, Words, call_error
 from anydim.runtime.frames import IDLE, Callers, Frame, shelf_of, trim_system
 from anydim.runtime.interface import Interface
 from anydim.runtime.pages import ALIGNMENT
-from anydim.runtime.signature import Signature
+from anydim.runtime.signature import Signature, TensorSpec
 from anydim.runtime.threads import Pool, PoolCode
 from anydim.runtime.variant_tables import TAG
 
@@ -104,6 +104,11 @@ class Executable(ABC, Generic[Own]):
             word: numpy.array([image.address(name) for name in names], numpy.uint64)
             for word, names in interface.entries
         }
+        self.resident = {
+            name: (device, word) for name, device, word in interface.resident
+            if self.devices[device].device.dlpack is not None
+        }  # fmt: skip
+        self.kept: Mapping[str, str] = {}  # names, by keys, of results that stay on their devices
         self.held = self._hold(arrays)
         self.most_bytes = UNLIMITED  # limit of memory per call
         self.refusal: Callable[[Mapping[str, int]], Exception] | None = None
@@ -230,6 +235,7 @@ class Executable(ABC, Generic[Own]):
         )  # fmt: skip
         made.most_bytes, made.refusal, made.timeout = self.most_bytes, self.refusal, self.timeout
         made.watched, made.guard = self.watched, self.guard
+        made.kept = self.kept
         return made
 
     @property
@@ -331,7 +337,9 @@ class Executable(ABC, Generic[Own]):
         """Return the inputs in order, all their sizes, and the converter of results."""
         if len(given) != len(self._inputs):
             check_names(given, self.signature)
-        arrays, shapes, foreign = [], [], []
+        arrays: list[numpy.ndarray] = []
+        shapes: list[int] = []
+        foreign: list[Any] = []
         for name, spec, dtype, rank in self._inputs:
             try:
                 array = given[name]
@@ -345,6 +353,13 @@ class Executable(ABC, Generic[Own]):
                 or array.flags.num & _READY != _READY
             ):
                 if not isinstance(array, numpy.ndarray):
+                    if self.devices and is_elsewhere(array):
+                        there = self.on_device(array, spec)
+                        if there.kept is not array:  # of another library
+                            foreign.append(array)
+                        arrays.append(there)
+                        shapes.extend(there.shape)
+                        continue
                     foreign.append(array)
                 array = plain(array, spec, dtype, self.signature.name, self.signature.box)
             arrays.append(array)
@@ -353,6 +368,17 @@ class Executable(ABC, Generic[Own]):
             return arrays, shapes, None
         self.tensors = type(foreign[0])
         return arrays, shapes, wrapper(foreign)
+
+    def on_device(self, array: Any, spec: TensorSpec) -> AtAddress:
+        """Return address and shape of an argument on a device; raises InputError unless only that
+        device reads the input."""
+        where = f"input '{spec.name}' of {self.signature.name}"
+        if spec.name not in self.resident:
+            raise InputError(
+                f"{where}: the array is on a device, but not only one device reads the input",
+                "move it to the CPU first",
+            )
+        return self.devices[self.resident[spec.name][0]].address_of(array, spec, where)
 
     def _take_pool(self, call: Own) -> Pool | None:
         """Acquire the thread pool for a call; None if it is in use or there are no threads."""

@@ -19,7 +19,7 @@ from anydim.runtime.signature import Signature
 _MOST_WORDS = 1 << 24
 _STRAIGHT = {"bind", "run", "invoke", "worker", "stop"}
 _REGIONS = {"run", "invoke", "clear", "trim", "leave", "worker", "stop"}
-_DEVICES = _REGIONS | {"device_clear", "device_trim"}
+_DEVICES = _REGIONS | {"device_clear", "device_trim", "device_leave"}
 Named = tuple[tuple[int, tuple[str, ...]], ...]
 
 
@@ -76,9 +76,10 @@ class Interface:
     last one of a straight program is a failed allocation. `requested_dims` are dims that no input
     determines, with the slots for their sizes. `updates` are pairs of an output and an input that
     may share memory. `devices` are the devices besides the host; with them there are functions
-    'device_clear' and 'device_trim', and possibly native entry points per kind of device ('launch
-    of cpu'). `handed` are the parts that engines run. `setups` are the values that a straight
-    program caches by size; a setup may read earlier ones.
+    'device_clear', 'device_trim' and 'device_leave', and possibly native entry points per kind of
+    device ('launch of cpu'). `handed` are the parts that engines run. `setups` are the values that
+    a straight program caches by size; a setup may read earlier ones. `resident` are inputs and
+    results that may stay in the memory of a device, with the device and the slot that says so.
     """
 
     functions: Mapping[str, str]
@@ -97,6 +98,7 @@ class Interface:
     devices: tuple[OnDevice, ...] = ()
     handed: tuple[DelegatedPart, ...] = ()
     setups: tuple[SetupSlots, ...] = ()
+    resident: tuple[tuple[str, str, int], ...] = ()
 
     def verify(self, signature: Signature) -> None:
         """Raise ArtefactError if this cannot be the interface of a program with this signature.
@@ -141,6 +143,10 @@ class Interface:
                 {made} <= {spec.name for spec in signature.outputs}
                 and {read} <= {spec.name for spec in signature.inputs}
                 for made, read in self.updates
+            ),
+            "resident": not all(
+                self._inside(word) and device in {each.name for each in self.devices}
+                for _, device, word in self.resident
             ),
             "bound": not 0 <= self.bound <= len(self.failures) - straight,
         }  # fmt: skip

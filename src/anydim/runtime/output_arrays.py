@@ -30,6 +30,12 @@ def called_into(
     """
     name = executable.signature.name
     arrays, given = results_given(out, executable.signature.outputs, name)
+    for key in executable.kept:
+        if key in arrays:
+            raise InputError(
+                f"{name}: result '{key}' stays on its device",
+                "call without `out` for it, or keep_on_device() without it",
+            )
     direct: dict[str, numpy.ndarray] = {}
     if executable.direct:
         memory = {key: _memory(key, value) for key, value in feeds.items()}

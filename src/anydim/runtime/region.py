@@ -11,8 +11,10 @@ from typing import Any, NoReturn
 
 import numpy
 
+from anydim.base.errors import OptionError
+from anydim.base.text import quote_list
 from anydim.runtime import context, slots, stopping
-from anydim.runtime.arrays import wrapper
+from anydim.runtime.arrays import AtAddress, wrapper
 from anydim.runtime.escaped_blocks import BlockCache, bytes_alone, own_block
 from anydim.runtime.executable import UNLIMITED, WORD, Executable, pointer, wrong_shape
 from anydim.runtime.failures import Failure, no_memory
@@ -56,6 +58,7 @@ class RegionExecutable(Executable["_Frame"]):
         if self._homes:
             self._clear_device = _CALL(self._function("device_clear"))
             self._trim_device = _TRIM(self._function("device_trim"))
+            self._leave_device = _LEAVE(self._function("device_leave"))
         self._on_devices = [self._words_of_device(each) for each in self.interface.devices]
         inputs = self.signature.inputs
         self._numbers = {spec.name: number for number, spec in enumerate(inputs)}
@@ -97,7 +100,7 @@ class RegionExecutable(Executable["_Frame"]):
             block[word] = self.watched.size(dim)
         block[context.ALLOWED] = 1 + self.most_bytes if limited else 0
         if self._elsewhere:
-            self._begin(frame, limited)
+            self._begin(frame, limited, arrays)
         outputs = self._run_call(frame, partial(self._run, frame.address), into)
         assert outputs is not None
         again, frame.shapes = shapes == frame.shapes, shapes
@@ -192,12 +195,45 @@ class RegionExecutable(Executable["_Frame"]):
                 self.leaked += left - held
             frame.settle()
 
-    def _begin(self, frame: _Frame, limited: bool) -> None:
+    def keep_on_device(self, names: Sequence[str]) -> None:
+        """Let later calls return these results as arrays on their devices.
+
+        Raises OptionError for a result that no segment on a device with DLPack's addresses made.
+        """
+        results = {spec.key: spec.name for spec in self.signature.outputs}
+        for name in names:
+            if results.get(name) not in self.resident:
+                known = [key for key, inner in results.items() if inner in self.resident]
+                raise OptionError(
+                    f"{self.signature.name}: result '{name}' cannot stay on a device",
+                    f"those that can are {quote_list(known)}"
+                    if known
+                    else "place the nodes that make it on a 'cuda' device",
+                )
+        self.kept = {name: results[name] for name in names}
+
+    def _leave_on_device(
+        self, frame: _Frame, name: str, dtype: numpy.dtype, shape: tuple[int, ...], data: int,
+        owner: int,
+    ) -> Any:  # fmt: skip
+        """Return a result in its block of a device, which leaves the call's memory."""
+        alias, _ = self.resident[name]
+        home = next(each.home for each in self.interface.devices if each.name == alias)
+        self._leave_device(frame.address + WORD * home, owner)
+        return self.devices[alias].own_array(data, shape, dtype, owner)
+
+    def _begin(self, frame: _Frame, limited: bool, arrays: Sequence[numpy.ndarray]) -> None:
         """Prepare a call that uses devices or engines."""
         block = frame.block
         for at in self._homes:  # memory of all devices counts
             block[at + context.PEAK] = 0
             block[at + context.ALLOWED] = frame.address if limited else 0
+        for *_, word in self.interface.resident:
+            block[word] = 0
+        stay = {spec.name for spec, array in zip(self.signature.inputs, arrays)
+                if type(array) is AtAddress}  # fmt: skip
+        for name in (*stay, *self.kept.values()):
+            block[self.resident[name][1]] = 1
         for device in self.devices.values():
             device.begin()
         self.handed.begin()
@@ -217,9 +253,10 @@ class RegionExecutable(Executable["_Frame"]):
 
     def _take_results(
         self, frame: _Frame, into: Mapping[str, numpy.ndarray]
-    ) -> tuple[dict[str, numpy.ndarray], int]:
+    ) -> tuple[dict[str, Any], int]:
         """Return the outputs, and the number of blocks that remain in the call's memory."""
-        block, outputs = frame.block, {}
+        block = frame.block
+        outputs: dict[str, Any] = {}
         held: set[int] = set()
         copied: list[int] = []
         large = 0
@@ -228,6 +265,11 @@ class RegionExecutable(Executable["_Frame"]):
             for size in shape:
                 bytes *= size
             made = into.get(name) if into else None
+            if name in self.kept:
+                outputs[name] = self._leave_on_device(
+                    frame, self.kept[name], dtype, shape, data, owner
+                )
+                continue
             if made is None:
                 room = bytes_alone(data, owner, bytes) if bytes >= COPIED_BELOW else 0
                 if room:

@@ -90,8 +90,7 @@ def _functions(memory: Memory) -> Iterator[ir.Function]:
     yield _drop(memory)
     yield _arena(memory)
     yield _grow(memory)
-    if memory is SYSTEM:
-        yield _leave()
+    yield _leave(memory)
     yield _clear(memory)
 
 
@@ -340,11 +339,11 @@ def _trim(memory: Memory) -> ir.Function:
     return body.function(memory.function(TRIM), ("call", "bytes"), public=True, result=False)
 
 
-def _leave() -> ir.Function:
+def _leave(memory: Memory) -> ir.Function:
     body = Body()
     body.call("delist", _CALL, _BLOCK)
     body.give(body.load(_BLOCK, MEMORY))
-    return body.function(LEAVE, ("call", "block"), public=True)
+    return body.function(memory.function(LEAVE), ("call", "block"), public=True)
 
 
 def _clear(memory: Memory) -> ir.Function:

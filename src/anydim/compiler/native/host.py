@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -20,6 +20,7 @@ from anydim.compiler.native.blocks import (
 )
 from anydim.compiler.native.emit import BIND, RUN, emit, layout_of, stops
 from anydim.compiler.native.invoke import INVOKE, INVOKE_REGIONS, invoke_code
+from anydim.compiler.native.region_code import resident_copies
 from anydim.compiler.native.region_emit import MAIN, emit_regions
 from anydim.compiler.native.stopping import KINDS
 from anydim.compiler.native.threads import STOP, WORKER, threads_code
@@ -29,7 +30,7 @@ from anydim.runtime.failures import Failure
 from anydim.runtime.interface import Interface, OnDevice, SetupSlots
 from anydim.runtime.layout import CODE, CONSTANTS, POINTERS, Layout
 from anydim.runtime.program.program import Program
-from anydim.runtime.program.region import LoopStep, Region
+from anydim.runtime.program.region import CopyStep, LoopStep, Region
 from anydim.runtime.program.region_layout import RegionLayout, SegmentSlots, ValueSlots
 from anydim.runtime.program.segment import Segment
 from anydim.sizes import SizeNames
@@ -171,10 +172,19 @@ def _regions(program: Program) -> Host:
         updates=tuple(_updates(program.regions[-1])),
         devices=tuple(_on_device(device, layout, held, segments) for device in layout.homes),
         handed=tuple(_delegated_parts(program, layout)),
+        resident=tuple(_resident(program.regions[-1], entry.events)),
     )  # fmt: skip
     more = (device_blocks_code(), _device_api().entry_points_code()) if layout.homes else ()
     blocks = (blocks_code(), *more)
     return Host((*made.code, *blocks), interface)
+
+
+def _resident(region: Region, events: Mapping[int, int]) -> Iterator[tuple[str, str, int]]:
+    """Yield values that may stay on a device: name, device, slot that says so."""
+    for number, name in resident_copies(region).items():
+        step = region.steps[number]
+        assert isinstance(step, CopyStep)
+        yield name, step.target or step.origin, events[number]
 
 
 def _updates(region: Region) -> Iterator[tuple[str, str]]:
@@ -188,7 +198,10 @@ def _updates(region: Region) -> Iterator[tuple[str, str]]:
 
 def _of_devices() -> dict[str, str]:
     """Return the functions of programs with devices."""
-    own = {"device_clear": DEVICE.function(CLEAR), "device_trim": DEVICE.function(TRIM)}
+    own = {
+        "device_clear": DEVICE.function(CLEAR), "device_trim": DEVICE.function(TRIM),
+        "device_leave": DEVICE.function(LEAVE),
+    }  # fmt: skip
     return {**own, **_device_api().ENTRY_POINTS}
 
 

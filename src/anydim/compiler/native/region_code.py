@@ -24,7 +24,7 @@ from anydim.runtime.checks import Check
 from anydim.runtime.failures import Failure
 from anydim.runtime.program.binding import determined_dims
 from anydim.runtime.program.program import Program
-from anydim.runtime.program.region import CopyStep, Region, SegmentStep, copies
+from anydim.runtime.program.region import CopyStep, Region, ReleaseStep, SegmentStep, copies
 from anydim.runtime.program.region_layout import RegionLayout, RegionSlots, Target, ValueSlots
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Size, product
@@ -81,7 +81,9 @@ class Code:
         steps, before = self.region.steps, sum(1 for _ in copies(program.regions[:number]))
         own = [index for index, step in enumerate(steps) if isinstance(step, CopyStep)]
         self.copies = {index: before + n for n, index in enumerate(own, 1)}  # numbers of copies
-        self.shared = _shared_values(self.region) if number == len(program.regions) - 1 else {}
+        main = number == len(program.regions) - 1
+        self.shared = _shared_values(self.region) if main else {}
+        self.resident = resident_copies(self.region) if main else {}
         self.coming: dict[str, tuple[str, int]] = {}  # values in transfer from devices: event slots
 
     # ---- slots, failures ---------------------------------------------------------------
@@ -352,6 +354,31 @@ def _shared_values(region: Region) -> dict[str, str]:
         elif not step.target and step.made in results and step.value in made:
             lent[step.value] = step.made
     return lent
+
+
+def resident_copies(region: Region) -> dict[int, str]:
+    """Return the copies, by step number, that a caller can avoid by arrays on the device.
+
+    They map to an input that no other step reads, or a result that no step reads and that a segment
+    on the device made. The slot of the copy's event is nonzero at the start of a call that avoids
+    it.
+    """
+    shared, steps = _shared_values(region), region.steps
+    reads = [name for step in steps if not isinstance(step, ReleaseStep) for name in step.reads]
+    results = [spec.name for spec in region.signature.outputs]
+    updated = {name for step in region.segments for name in dict(step.updates).values()}
+    found, taken = {}, set[str]()
+    for number, step in enumerate(steps):
+        if not isinstance(step, CopyStep) or step.value in taken:
+            continue
+        if shared.get(step.made) == step.value and step.made not in updated:
+            if reads.count(step.value) == 1 and step.value not in results:
+                found[number] = step.value
+        elif shared.get(step.value) == step.made and step.value not in updated:
+            if step.made not in reads and results.count(step.made) == 1:
+                found[number] = step.made
+                taken.add(step.value)
+    return found
 
 
 def tensor_bytes(spec: TensorSpec) -> Size:

@@ -147,6 +147,28 @@ def _copy(code: Code, number: int, step: CopyStep) -> None:
     for axis in range(spec.rank):
         bytes = code.body.let(bytes * code.load(value.shape + axis))
     data = code.load(value.data)
+    if number not in code.resident:
+        _copy_or_share(code, number, step, data, bytes)
+    else:
+        with code.body.when(code.load(code.slots.events[number]).differs(0)):
+            code.store(made.data, data)
+            if step.origin:
+                code.store(made.owner, code.load(value.owner))
+                code.hold(made.owner)
+            else:
+                code.store(made.owner, 0)  # the caller's
+        with code.body.otherwise():
+            _copy_or_share(code, number, step, data, bytes)
+    if not step.target:
+        code.store(code.slots.events[number], code.event(step.origin))
+        code.coming[step.made] = (step.origin, code.slots.events[number])
+
+
+def _copy_or_share(
+    code: Code, number: int, step: CopyStep, data: ir.Value, bytes: ir.Value
+) -> None:
+    """Copy a value, unless a device in host memory shares it."""
+    made = code.value(step.made)
     lent = {step.made: step.value, step.value: step.made}.items() & code.shared.items()
     if lent:
         with code.body.when(code.on_host(step.origin or step.target)):
@@ -157,9 +179,6 @@ def _copy(code: Code, number: int, step: CopyStep) -> None:
             _copy_to_block(code, number, step, data, bytes)
     else:
         _copy_to_block(code, number, step, data, bytes)
-    if not step.target:
-        code.store(code.slots.events[number], code.event(step.origin))
-        code.coming[step.made] = (step.origin, code.slots.events[number])
 
 
 def _copy_to_block(
@@ -189,7 +208,12 @@ def _wait_for_shared(code: Code) -> None:
     """Emit a wait until no device works on arrays of the caller."""
     lent = {code.device(name) for name in code.shared}
     for device in sorted(lent - _waited_devices(code)):
-        with code.body.when(code.on_host(device)):
+        reads = code.on_host(device)
+        for number in code.resident:
+            step = code.region.steps[number]
+            if isinstance(step, CopyStep) and step.target == device:
+                reads = reads | code.load(code.slots.events[number]).differs(0)
+        with code.body.when(reads):
             code.do(device, slots.WAIT, code.event(device))
 
 

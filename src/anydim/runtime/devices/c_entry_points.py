@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -22,6 +23,7 @@ import numpy
 from anydim.runtime import slots
 from anydim.runtime.device_calls import Note
 from anydim.runtime.devices.device import Device, Launch, device_at
+from anydim.runtime.devices.device_array import address_of, own_array
 
 _TOGETHER, _ALIGNMENT = 64 << 20, 64  # bytes of constants per block, and their alignment
 _LAUNCH = len(Launch._fields)
@@ -53,6 +55,8 @@ class HostedDevice:
     ) -> None:  # fmt: skip
         self.device = device
         self._entries = device.load(code, symbols) if symbols else {}
+        self.address_of = partial(address_of, device)
+        self.own_array = partial(own_array, device)
         self._constants: dict[str, int] = {}
         self._blocks: list[int] = []  # blocks of constants
         roles = {word: slots.role(device.native, name) for name, word in slots.NAMES.items()}
@@ -111,6 +115,7 @@ class ClockedDevice:
         self.device = plain.device
         self.upload, self.empty, self.begin = plain.upload, plain.empty, plain.begin
         self.raise_kept, self.settle = plain.raise_kept, plain.settle
+        self.address_of, self.own_array = plain.address_of, plain.own_array
         self._plain = plain
         self._entries = [0]  # entries of the device, by the numbers of launches
         verbs = _verbs(plain.device)

@@ -134,9 +134,15 @@ class CudaDevice(NativeState):
                 words[row] = self.call.output_of("cuEventCreate", ANY, _TIMING_OFF)
         words[state.MULTIPLY] = ctypes.cast(self._multiply, ctypes.c_void_p).value or 0
         words[state.STREAM], words[state.CONTEXT] = self._stream, self._context
+        self.stream = self._stream
         words[state.WORKERS], words[state.GRAPHS] = self.workers, graphs
         words[state.DEFERRED] = ctypes.addressof(self._deferred)
         words[state.TABLE] = ctypes.addressof(self._table)
+
+    @property
+    def dlpack(self) -> tuple[int, int]:
+        """kDLCUDA and its number."""
+        return 2, self.about.number
 
     @property
     def identity(self) -> str:

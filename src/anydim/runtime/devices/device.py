@@ -128,6 +128,7 @@ class Device(ABC):
     )
     own_words: int = 0  # number of slots for native entry points
     on_host: bool = False  # whether it works in host memory
+    stream: int = 0  # of its commands, as DLPack gives it to other libraries
     made_by: Any = None  # its Target, if that is not a named one
 
     def __init__(self, name: str) -> None:
@@ -175,6 +176,11 @@ class Device(ABC):
     def context(self) -> int:
         """The context argument of native entry points."""
         return ctypes.addressof(self.words)
+
+    @property
+    def dlpack(self) -> tuple[int, int] | None:
+        """DLPack's type and number of the device, if its addresses are those of a type."""
+        return None
 
     @property
     def native(self) -> str:

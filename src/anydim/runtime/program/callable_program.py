@@ -264,6 +264,26 @@ class CallableProgram:
         """
         self.executable.timeout = known_timeout(seconds)
 
+    def keep_on_device(self, *results: str) -> None:
+        """Return results of later calls as arrays on their devices, instead of copies.
+
+        Such an array (`numpy()`, `torch.from_dlpack(array)`) is not copied as an argument either.
+
+        Args:
+            *results: Names of results that a 'cuda' device computes; none: copy all.
+
+        Raises:
+            OptionError: A result cannot stay on a device.
+        """
+        keep = getattr(self.executable, "keep_on_device", None)
+        if keep is not None:
+            keep(results)
+        elif results:
+            raise OptionError(
+                f"{self.name}: result '{results[0]}' cannot stay on a device",
+                "place the nodes that make it on a 'cuda' device",
+            )
+
     def set_sizes(self, **sizes: int) -> None:
         """Set dims for all later calls: those that no input determines, or that inputs must
         match.

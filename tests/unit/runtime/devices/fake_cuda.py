@@ -26,6 +26,7 @@ from anydim.runtime.devices.libcuda import CALLS
 OK, INVALID, NO_MEMORY, NOT_FOUND, FAILED = 0, 1, 2, 500, 719
 CAPTURED, UNLIKE, NO_HANDLE = 900, 910, 400
 STREAM = 5  # its handle
+ALIGNED = 256  # the alignment of blocks
 GRAPH_BYTES = 256  # of a node of a graph that can be launched
 TEXTS = {INVALID: b"invalid argument", NO_MEMORY: b"out of memory", NOT_FOUND: b"not found",
          CAPTURED: b"operation not permitted when stream is capturing",
@@ -95,6 +96,7 @@ class FakeCuda:
         self.devices, self.capacity, self.items = devices, capacity, items
         self.kernels: dict[str, Kernel] = {}
         self.idle = False  # whether unknown kernels do nothing
+        self.every: Callable[[list[int]], object] = lambda words: None  # for each launch
         self.most = 0  # bytes allocated at a time, without graphs
         self.blocks: dict[int, Any] = {}
         self.pinned: list[Any] = []
@@ -173,7 +175,9 @@ class FakeCuda:
     def do_cuMemAlloc(self, address: int, bytes: int) -> int:
         if self.taken + bytes > self.capacity:
             return NO_MEMORY
-        block = (ctypes.c_ubyte * bytes)()
+        room = bytearray(bytes + ALIGNED)
+        skipped = -ctypes.addressof(ctypes.c_ubyte.from_buffer(room)) % ALIGNED
+        block = (ctypes.c_ubyte * bytes).from_buffer(room, skipped)
         put(address, ctypes.addressof(block))
         self.blocks[ctypes.addressof(block)] = block
         self.most = max(self.most, self.used)
@@ -289,6 +293,7 @@ class FakeCuda:
 
     def do(self, name: str, words: Sequence[int], blocks: int, items: int) -> None:
         self.launches.append((name, blocks, items))
+        self.every([*words])
         if name in self.kernels or not self.idle:
             self.kernels[name](words, blocks, items)
 
