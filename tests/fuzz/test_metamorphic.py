@@ -35,7 +35,7 @@ def test_laws_of_a_few_graphs() -> None:
 
 
 def test_strategies_rungs_and_saved_models_of_a_few_graphs() -> None:
-    found = failures(range(2 * QUICK), alternatives.run)
+    found = failures(range(1, 1 + QUICK), alternatives.run)  # all laws, in little time
     assert not found, found
 
 

@@ -13,6 +13,7 @@ from torch import nn  # noqa: E402
 
 from anydim.torch.backend import _MOST_BUILDS, CompiledGraph  # noqa: E402
 from tests.torch.compiling import anew  # noqa: E402, F401
+from tests.unit.compiler.passes import test_large_weights as large_weights  # noqa: E402
 
 
 class Layer(nn.Module):
@@ -95,3 +96,7 @@ def test_threads_call_modules_of_the_same_code() -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+def test_a_call_computes_nothing_of_a_large_weight_alone() -> None:
+    large_weights.check("torch")

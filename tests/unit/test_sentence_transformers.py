@@ -14,8 +14,8 @@ from typing import Any
 import numpy
 import pytest
 
+library = pytest.importorskip("sentence_transformers")  # it imports the others, so it is first
 torch = pytest.importorskip("torch")
-library = pytest.importorskip("sentence_transformers")
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("onnxscript")
 

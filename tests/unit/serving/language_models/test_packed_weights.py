@@ -101,6 +101,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, P
     return made
 
 
+@pytest.mark.sampled(only=["gptq, 8 bits", "gptq, in another order", "awq"])  # values: above
 @pytest.mark.parametrize("case", CASES)
 def test_logits_are_those_of_the_dequantised_weights(
     folders: dict[str, tuple[Path, Path]], case: str
