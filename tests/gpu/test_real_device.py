@@ -149,3 +149,30 @@ def test_ragged_rows_are_those_of_the_host(name: str) -> None:
         for key, made in model(**feeds).items():
             for one, other in zip(made, expected[key]):
                 numpy.testing.assert_allclose(one, other, 1e-4, 1e-5)  # sums in another order
+
+
+@pytest.mark.parametrize("through", ["", "torch"])
+@pytest.mark.parametrize("graphs", [0, 16])
+def test_arrays_stay_on_the_device(graphs: int, through: str) -> None:
+    """A cache that becomes longer, also as a tensor that torch has computed."""
+    torch = pytest.importorskip("torch") if through else None
+    if torch is not None and not torch.cuda.is_available():
+        pytest.skip("torch has no CUDA")
+    g = ad.Builder("step")
+    past = g.input("past", ad.float32, (g.dim("n", 0, 200), 64))
+    new = g.input("new", ad.float32, (1, 64))
+    cache = g.concat(past, g.exp(new), axis=0)
+    g.output("cache", cache)
+    g.output("total", g.reduce_sum(cache, axes=(0,)))
+    device = CudaDevice("cuda:0", 0, graphs=graphs)
+    model = ad.compile(g, devices={"accel": device}, placement={"*": "accel"})
+    model.keep_on_device("cache")
+    rows = numpy.random.default_rng(0).normal(size=(40, 1, 64)).astype(numpy.float32)
+    right = given = numpy.zeros((0, 64), numpy.float32)
+    for row in rows:
+        found = model(past=given, new=row)
+        right = numpy.concatenate([right, numpy.exp(row)])
+        given = found["cache"] if torch is None else torch.from_dlpack(found["cache"]) * 1
+        copy = given.numpy() if torch is None else given.cpu().numpy()
+        numpy.testing.assert_allclose(copy, right, rtol=1e-5)  # exp of another library
+        numpy.testing.assert_allclose(numpy.asarray(found["total"]), right.sum(0), rtol=1e-4)
