@@ -12,6 +12,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Collection, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -20,6 +21,7 @@ from onnx import helper, numpy_helper
 
 import anydim as ad
 from anydim.base import settings
+from tests.caches import empty_cache
 from tests.fuzz import networks, onnx_nodes
 from tests.fuzz.onnx_models import Models
 from tests.fuzz.onnx_peers import feeds_of, text
@@ -80,8 +82,10 @@ def fault(seed: int) -> str:
     with settings.override(keep_programs=False):
         first, own = (compiled(each) for each in data)
     cached = {"use_cache": True, "keep_programs": True}
-    with tempfile.TemporaryDirectory() as folder, settings.override(cache_dir=folder, **cached):
-        model, found = (compiled(each) for each in data)
+    with tempfile.TemporaryDirectory() as name:
+        folder = empty_cache(Path(name, "cache"))
+        with settings.override(cache_dir=folder, **cached):
+            model, found = (compiled(each) for each in data)
     if not isinstance(own, ad.Model) or not isinstance(found, ad.Model):
         return "" if own == found else f"compile: {found}, and {own} alone"
     assert isinstance(model, ad.Model)
