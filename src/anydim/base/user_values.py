@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from math import inf, nan
+from numbers import Real
 from operator import index
 from threading import TIMEOUT_MAX
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 from anydim.base.errors import InputError, OptionError
 from anydim.base.text import article
 
+ABOVE_ZERO = 5e-324  # the least float above 0
 _LONGEST = 60  # characters of a value in an error
 
 
@@ -39,12 +42,20 @@ def whole_within(name: str, value: Any, least: int, most: int, hint: str) -> int
     return number
 
 
+def is_real(value: Any) -> bool:
+    """Whether a value is a real number, of Python or numpy; a bool is none."""
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def number_within(name: str, value: Any, least: float, most: float, hint: str) -> float:
     """Validate a real number from `least` to `most`; raises OptionError with the hint."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not least <= value <= most:
+    try:
+        number = float(value) if is_real(value) else nan
+    except OverflowError:
+        number = inf
+    if not least <= number <= most:
         raise OptionError(f"{name} is {short_repr(value)}", hint)
-    return float(value)
+    return number
 
 
 def seconds_of(name: str, value: Any) -> float | None:

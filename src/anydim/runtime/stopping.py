@@ -19,11 +19,9 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, Protocol
 
-from anydim.base.errors import OptionError
 from anydim.base.fork_locks import fork_lock
-from anydim.base.user_values import short_repr
+from anydim.base.user_values import ABOVE_ZERO, number_within
 from anydim.runtime import context
-from anydim.sizes import LARGEST
 
 FAILURES = ("time", "loop", "interrupted")  # failure kinds of interruptible calls
 _MOST_SECONDS = 1e9
@@ -49,12 +47,8 @@ def known_timeout(seconds: Any) -> float | None:
     """Return a time limit in seconds; raises OptionError for an invalid one."""
     if seconds is None:
         return None
-    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    if number and math.isfinite(min(seconds, LARGEST)) and 0 < seconds <= _MOST_SECONDS:
-        return float(seconds)
-    raise OptionError(
-        f"timeout is {short_repr(seconds)}", "give seconds above 0, or None for no limit"
-    )
+    return number_within("timeout", seconds, ABOVE_ZERO, _MOST_SECONDS,
+                         "give seconds above 0, or None for no limit")  # fmt: skip
 
 
 def prepare(block: Any) -> None:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from math import isfinite
+from sys import float_info
 from typing import Any
 
 import numpy
 
 from anydim.base.errors import OptionError
-from anydim.base.user_values import short_repr, whole_within
+from anydim.base.user_values import ABOVE_ZERO, number_within, short_repr, whole_within
 from anydim.serving.constraints import AnswerForm
 from anydim.sizes import LARGEST
 
 Choose = Callable[[numpy.ndarray], int]
 _HIGHEST_BIAS = 1e6
 _WORD = (1 << 64) - 1
-_LARGEST_FLOAT = sys.float_info.max
 
 
 def largest(logits: numpy.ndarray) -> int:
@@ -31,7 +29,7 @@ def sampled(
     min_p: float = 0.0, repetition_penalty: float = 1.0,
     logit_bias: Mapping[int, float] | None = None, prompt: Iterable[int] = (),
     presence_penalty: float = 0.0, frequency_penalty: float = 0.0,
-    form: AnswerForm | None = None,
+    form: AnswerForm | None = None, vocabulary: int = LARGEST,
 ) -> Choose:  # fmt: skip
     """A function that draws a token with the probabilities of its logits, for one sequence.
 
@@ -53,31 +51,25 @@ def sampled(
         presence_penalty: Subtrahend of logits of tokens that were chosen before.
         frequency_penalty: The same, for each time.
         form: The form of the answer: other tokens have no probability.
+        vocabulary: Tokens of the model; others have no bias.
 
     Raises:
         OptionError: An argument is out of its range.
     """
-    if not (_is_number(temperature) and temperature >= 0):
-        raise OptionError(
-            f"temperature is {short_repr(temperature)}", "give a number of at least 0"
-        )
-    if not (_is_number(top_p) and 0 < top_p <= 1):
-        raise OptionError(f"top_p is {short_repr(top_p)}", "give a number above 0, at most 1")
-    if not (_is_number(min_p) and 0 <= min_p <= 1):
-        raise OptionError(f"min_p is {short_repr(min_p)}", "give a number of 0 to 1")
-    if not (_is_number(repetition_penalty) and repetition_penalty > 0):
-        raise OptionError(
-            f"repetition_penalty is {short_repr(repetition_penalty)}", "give a number above 0"
-        )
-    for name, value in (("presence_penalty", presence_penalty),
-                        ("frequency_penalty", frequency_penalty)):  # fmt: skip
-        if not (_is_number(value) and abs(value) <= _HIGHEST_BIAS):
-            raise OptionError(f"{name} is {short_repr(value)}", "give a number, such as 0.5")
+    most, penalty = float_info.max, _HIGHEST_BIAS
+    hint = "give a number of at least 0"
+    temperature = number_within("temperature", temperature, 0, most, hint)
+    top_p = number_within("top_p", top_p, ABOVE_ZERO, 1, "give a number above 0, at most 1")
+    min_p = number_within("min_p", min_p, 0, 1, "give a number of 0 to 1")
+    hint = "give a number above 0"
+    repeated = number_within("repetition_penalty", repetition_penalty, ABOVE_ZERO, most, hint)
+    hint = "give a number, such as 0.5"
+    present = number_within("presence_penalty", presence_penalty, -penalty, penalty, hint)
+    frequent = number_within("frequency_penalty", frequency_penalty, -penalty, penalty, hint)
     whole_within("top_k", top_k, 0, LARGEST, "give a number of tokens; 0: all")
     if seed is not None:
         seed = whole_within("seed", seed, 0, _WORD, "give an integer of at least 0")
-    change = _LogitChange(repetition_penalty, _biases(logit_bias), presence_penalty,
-                          frequency_penalty, prompt)  # fmt: skip
+    change = _LogitChange(repeated, _biases(logit_bias, vocabulary), present, frequent, prompt)
     draw = largest if temperature == 0 else _drawing(temperature, top_p, top_k, min_p, seed)
     constraint = None if form is None else form.begin()
     if not change.is_any and constraint is None:
@@ -130,24 +122,18 @@ class _LogitChange:
         return made
 
 
-def _biases(given: Any) -> dict[int, float]:
+def _biases(given: Any, vocabulary: int) -> dict[int, float]:
     if given is None:
         return {}
-    hint = "give a mapping from tokens to numbers"
     if not isinstance(given, Mapping):
-        raise OptionError(f"logit_bias is {short_repr(given)}", hint)
-    made = {}
+        raise OptionError(f"logit_bias is {short_repr(given)}",
+                          "give a mapping from tokens to numbers")  # fmt: skip
+    made, last = {}, vocabulary - 1
     for token, value in given.items():
-        number = whole_within("a token of logit_bias", token, 0, LARGEST, hint)
-        if not _is_number(value) or abs(value) > _HIGHEST_BIAS:
-            raise OptionError(f"logit_bias has {short_repr(token)}: {short_repr(value)}", hint)
-        made[number] = float(value)
+        number = whole_within("a token of logit_bias", token, 0, last, f"tokens are 0 to {last}")
+        most, name = _HIGHEST_BIAS, f"token {number} of logit_bias"
+        made[number] = number_within(name, value, -most, most, f"give -{most:g} to {most:g}")
     return made
-
-
-def _is_number(value: Any) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and abs(value) <= _LARGEST_FLOAT and isfinite(value)
 
 
 def _drawing(

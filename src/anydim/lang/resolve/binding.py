@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from math import inf
 from sys import float_info
 from typing import Any
 
@@ -14,7 +15,7 @@ from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import LanguageError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import count_of, quote_list, suggestion
-from anydim.base.user_values import short_repr
+from anydim.base.user_values import is_real, short_repr
 from anydim.lang.resolve.ranks import ellipses_of, ranks_of
 from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
@@ -150,8 +151,8 @@ def _value(binding: Binding, attribute: Attribute, value: Any) -> Expr:
         return SizeTerm(value) if value.constant is None else Literal(value.constant)
     if kind == "bool" and isinstance(value, (bool, int)):
         return Literal(bool(value))
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind == "float" and number and (isinstance(value, float) or abs(value) <= float_info.max):
+    number = is_real(value)
+    if kind == "float" and number and not float_info.max < abs(value) < inf:
         return Literal(float(value))
     if kind in ("int", "size") and number and -(2**63) <= value < 2**64 and value == int(value):
         return Literal(int(value))

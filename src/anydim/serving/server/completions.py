@@ -103,7 +103,7 @@ class TextCompletion(Sequences):
     def __init__(self, state: State, tokenizers: Tokenizers, head: Mapping[str, Any]) -> None:
         served = find(state.decoders, head.get("model"))
         refuse_others(head, _FIXED)
-        generation = generation_of(head, DEFAULT_TOKENS)
+        generation = generation_of(head, DEFAULT_TOKENS, served.vocabulary)
         generation = replace(generation, top=whole(head, "logprobs", 0, MOST_TOP, None))
         prompts, is_text = _prompts(head.get("prompt"))
         needs = is_text or head.get("stop") or tokenizers.has(served)

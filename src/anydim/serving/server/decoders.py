@@ -17,6 +17,7 @@ from anydim.serving.async_decoder import AsyncDecoder
 from anydim.serving.decoding import CHUNK, POSITIONS
 from anydim.serving.drafts import Drafts, ModelDrafts, PromptDrafts
 from anydim.serving.language_models.paths import is_language_model
+from anydim.sizes import LARGEST
 
 if TYPE_CHECKING:
     from anydim.serving.language_models.opened import OpenedModel
@@ -77,6 +78,11 @@ class ServedDecoder:
         """Most tokens of a sequence: those that the memory has room for, and the context."""
         most = self.decoder.longest()
         return most if self.opened is None else min(most, self.opened.spec.context)
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens, as far as it is known."""
+        return LARGEST if self.opened is None else self.opened.spec.vocabulary
 
     @property
     def stop(self) -> frozenset[int]:

@@ -14,6 +14,7 @@ from anydim.serving.log_shares import LogShare, log_share
 from anydim.serving.sampling import Choose, sampled
 from anydim.serving.server.decoders import ServedDecoder
 from anydim.serving.server.json_bodies import short_json
+from anydim.sizes import LARGEST
 
 MOST_TOKENS = 1 << 20  # of a sequence
 MOST_TOP = 20  # likeliest tokens with their log-probabilities
@@ -83,10 +84,12 @@ def _recording(choose: Choose, shares: list[LogShare], top: int) -> Choose:
     return choose_and_record
 
 
-def generation_of(given: Mapping[str, Any], most: int | None = None) -> Generation:
+def generation_of(
+    given: Mapping[str, Any], most: int | None = None, vocabulary: int = LARGEST
+) -> Generation:
     """The parameters of a request: max_tokens, temperature, top_p, top_k, min_p, penalties,
     logit_bias, seed, n, stop_token_ids, priority, and timeout in microseconds. `most` stands for
-    max_tokens where there are none. Raises InputError for wrong ones."""
+    max_tokens where there are none, `vocabulary` bounds tokens. Raises InputError for wrong ones."""
     many = whole(given, "max_tokens", 1, MOST_TOKENS, most)
     seed = whole(given, "seed", 0, _SEEDS - 1, None)
     stop = given.get("stop_token_ids")
@@ -101,7 +104,8 @@ def generation_of(given: Mapping[str, Any], most: int | None = None) -> Generati
     temperature, top_p = options.pop("temperature"), options.pop("top_p")
 
     def sampler(seed: int | None, prompt: Sequence[int], form: AnswerForm | None) -> Choose:
-        return sampled(temperature, top_p, seed, prompt=prompt, form=form, **options)
+        return sampled(temperature, top_p, seed, prompt=prompt, form=form, vocabulary=vocabulary,
+                       **options)  # fmt: skip
 
     try:
         sampler(seed, (), None)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
+from sys import float_info
 from typing import ClassVar
 
-from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.base.user_values import short_repr
+from anydim.base.user_values import ABOVE_ZERO, number_within
 from anydim.compiler.variants.strategies.strategy import MOST, SAME, Strategy, bits_of, whole
 
 
@@ -61,12 +60,8 @@ class Adaptive(Strategy):
     def __post_init__(self) -> None:
         whole("limit", self.limit, 1, MOST)
         whole("after", self.after, 1, 1 << 30)
-        if not isinstance(self.most, (int, float)) or not 0 < self.most <= 1:
-            raise OptionError(
-                f"most is {short_repr(self.most)}", "give a share of time, such as 0.97"
-            )
-        if not isinstance(self.patience, (int, float)) or not 0 <= self.patience < math.inf:
-            raise OptionError(f"patience is {short_repr(self.patience)}", "give seconds, 0 or more")
+        number_within("most", self.most, ABOVE_ZERO, 1, "give a share of time, such as 0.97")
+        number_within("patience", self.patience, 0, float_info.max, "give seconds, 0 or more")
         bits_of(self.bits)
 
     def at_once(self, limit: int) -> Adaptive:
