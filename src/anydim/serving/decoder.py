@@ -32,6 +32,7 @@ class _Tokens(Iterator[int]):
         """End the sequence."""
         self._is_open = False
         self._forget()
+        self._received.put(END)  # for other threads that wait
 
     def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if not finalizing():  # the decoder's thread has ended, maybe with its lock

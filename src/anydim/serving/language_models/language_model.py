@@ -11,6 +11,7 @@ alone.
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,7 @@ def language_model(
 
 
 class TextStream(Iterator[str]):
-    """The text of an answer, piece by piece. Closing it ends the sequence.
+    """The text of an answer, piece by piece. Closing it, in any thread, ends the sequence.
 
     Attributes:
         tokens: The tokens so far, the stop token included.
@@ -111,12 +112,14 @@ class TextStream(Iterator[str]):
         self.tokens: list[int] = []
         self.reason: str | None = None
         self._source, self._pieces, self._stop, self._most = source, pieces, stop, most
+        self._lock = threading.Lock()
 
     def __next__(self) -> str:
-        while self.reason is None:
-            text = self._take(next(self._source, None))
-            if text:
-                return text
+        with self._lock:
+            while self.reason is None:
+                text = self._take(next(self._source, None))
+                if text:
+                    return text
         raise StopIteration
 
     def _take(self, token: int | None) -> str:
@@ -137,7 +140,7 @@ class TextStream(Iterator[str]):
     def _end(self, reason: str) -> str:
         """The text held back; 'stop' if a stop text is in it, else the reason."""
         text = self._pieces.end()
-        self.reason = "stop" if self._pieces.is_stopped else reason
+        self.reason = self.reason or ("stop" if self._pieces.is_stopped else reason)
         return text
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -149,10 +152,10 @@ class TextStream(Iterator[str]):
 
     def close(self) -> None:
         """End the sequence; its memory is free after the step that runs."""
+        self.reason = self.reason or "stop"
         close = getattr(self._source, "close", None)
         if close is not None:
             close()
-        self.reason = self.reason or "stop"
 
 
 @public
@@ -234,7 +237,7 @@ class LanguageModel:
         choose = sampled(
             temperature, top_p, seed, top_k=top_k, min_p=min_p, logit_bias=logit_bias,
             repetition_penalty=repetition_penalty, prompt=tokens.tolist(),
-            form=self._form(json_schema, regex, grammar),
+            form=self._form(json_schema, regex, grammar), vocabulary=self.spec.vocabulary,
         )  # fmt: skip
         return self._stream(
             tokens, most, choose, _stop_texts(stop), priority, deadline,
