@@ -121,9 +121,15 @@ class FormReader:
             raise ModelError("the model has no token that ends answers",
                              "its answers have no form")  # fmt: skip
         if self._tokens is None:
-            self._tokens = _library().LLTokenizer(
-                self._tokenizer.to_str(), n_vocab=self._vocabulary, eos_token=self._stop
-            )
+            text, count = self._tokenizer.to_str(), self._vocabulary
+            try:
+                made = _library().LLTokenizer(text, n_vocab=count, eos_token=self._stop)
+            except ValueError as error:
+                raise ModelError(
+                    f"the tokens of the model do not give forms of answers: {error}",
+                    "its tokenizer.json needs a decoder of bytes: ByteLevel or ByteFallback",
+                ) from None
+            self._tokens = made
         return self._tokens
 
 

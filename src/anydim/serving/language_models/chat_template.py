@@ -16,10 +16,10 @@ from typing import Any
 
 from anydim.base.errors import InputError, ModelError
 from anydim.base.missing_package import missing_module
+from anydim.serving.language_models.messages import template_messages
 
 _MOST_INDENT = 16
 _LONGEST_DATE = 1000  # characters of the form of a date
-_HINT = "give a list of {'role': 'user', 'content': 'text'}"
 
 
 class ChatTemplate:
@@ -71,31 +71,17 @@ class ChatTemplate:
         Raises:
             InputError: The messages are malformed, or the template refuses them.
         """
-        check_messages(messages)
+        given = template_messages(messages)
         try:
             template = self._jinja[0]
             with self._limits():
                 made = template.render(
-                    messages=list(messages), tools=tools,
+                    messages=given, tools=tools,
                     add_generation_prompt=add_generation_prompt, **self.special,
                 )  # fmt: skip
         except Exception as error:  # of Jinja, or of the template
             raise InputError(f"the chat template refuses the messages: {error}") from None
         return str(made)
-
-
-def check_messages(messages: Any) -> None:
-    """Raise InputError unless messages are a list of mappings with a role and a content."""
-    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
-        raise InputError(f"messages are of type {type(messages).__name__}", _HINT)
-    if not messages:
-        raise InputError("there are no messages", _HINT)
-    for number, message in enumerate(messages):
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise InputError(f"message {number} is {str(message)[:60]!r}", _HINT)
-        content = message.get("content")
-        if not (isinstance(content, (str, list)) or (content is None and "tool_calls" in message)):
-            raise InputError(f"message {number} has the content {str(content)[:60]!r}", _HINT)
 
 
 def _as_json(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from anydim.base.records import dataclass
 from anydim.base.user_values import check_text, short_repr
 from anydim.serving.constraints import FormReader
 from anydim.serving.decoded import POOLINGS
-from anydim.serving.language_models.chat_template import ChatTemplate, check_messages
+from anydim.serving.language_models.chat_template import ChatTemplate
 from anydim.serving.language_models.decoder_spec import DecoderSpec
 from anydim.serving.language_models.tokenizer_files import encode_text
 
@@ -87,16 +87,13 @@ class OpenedModel:
                              f"{self.spec.context}", "shorten it")  # fmt: skip
         return tokens
 
-    def chat_tokens(
-        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None
-    ) -> list[int]:
+    def chat_tokens(self, messages: Any, tools: Sequence[Any] | None = None) -> list[int]:
         """The tokens of messages in the chat template, up to where the answer begins.
 
         Raises:
             InputError: Malformed messages, or the template refuses them, or takes no tools.
             ModelError: The model has no chat template.
         """
-        check_messages(messages)
         if self.template is None:
             raise ModelError(f"{self.name} has no chat template", "use generate, with a prompt")
         if tools and not self.template.takes_tools:

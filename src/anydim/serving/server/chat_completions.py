@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -23,7 +22,6 @@ _FIXED = {"functions": None, "function_call": None, "audio": None, "prediction":
           "parallel_tool_calls": True, "echo": False, "chat_template": None,
           "chat_template_kwargs": None, "continue_final_message": False,
           "add_generation_prompt": True}  # fmt: skip
-_ROLES = {"developer": "system"}  # names of other servers
 
 
 class ChatCompletion(Sequences):
@@ -37,9 +35,11 @@ class ChatCompletion(Sequences):
             raise InputError(f"'{served.name}' is an ONNX file without a chat template",
                              "send a prompt to /v1/completions")  # fmt: skip
         refuse_others(head, _FIXED)
-        generation = replace(generation_of(_with_max_tokens(head)), top=_top(head))
+        generation = replace(
+            generation_of(_with_max_tokens(head), None, served.vocabulary), top=_top(head)
+        )
         tools, must_call = _tools(head)
-        prompt = served.opened.chat_tokens(_messages(head.get("messages")), tools)
+        prompt = served.opened.chat_tokens(head.get("messages"), tools)
         template = served.opened.template
         form = tool_format(template.text) if tools and template is not None else None
         answers = form_of_answers(served.opened, head)
@@ -157,53 +157,3 @@ def _tools(head: Mapping[str, Any]) -> tuple[list[Any] | None, bool]:
         raise InputError(f"'tool_choice' is {short_json(choice)}, and 'tools' has no such function",
                          "auto, none, required, or a function of 'tools'")  # fmt: skip
     return named, True
-
-
-def _messages(given: Any) -> list[dict[str, Any]]:
-    """Messages as templates take them: contents are texts, arguments of calls are objects."""
-    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-        raise InputError(f"'messages' is {short_json(given)}",
-                         "give a list of {'role': 'user', 'content': 'text'}")  # fmt: skip
-    return [_message(number, message) for number, message in enumerate(given)]
-
-
-def _message(number: int, given: dict[str, Any]) -> dict[str, Any]:
-    made = dict(given)
-    role = made.get("role")
-    if isinstance(role, str):
-        made["role"] = _ROLES.get(role, role)
-    if isinstance(made.get("content"), list):
-        made["content"] = "".join(_text_of_part(number, part) for part in made["content"])
-    calls = made.get("tool_calls")
-    if calls is None:
-        made.pop("tool_calls", None)
-        return made
-    if not isinstance(calls, list):
-        raise InputError(
-            f"'tool_calls' of message {number} is {short_json(calls)}, expected a list"
-        )
-    made["tool_calls"] = [_given_call(number, call) for call in calls]
-    made.setdefault("content", None)
-    return made
-
-
-def _text_of_part(number: int, part: Any) -> str:
-    text = part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None
-    if not isinstance(text, str):
-        kind = part.get("type") if isinstance(part, dict) else part
-        raise InputError(f"message {number} has a part {short_json(kind)}", "models take texts")
-    return text
-
-
-def _given_call(number: int, call: Any) -> dict[str, Any]:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise InputError(f"a tool call of message {number} has no function")
-    arguments = function.get("arguments", {})
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
-            raise InputError(f"arguments of '{function['name'][:40]}' in message {number} are no "
-                             "JSON") from None  # fmt: skip
-    return {**call, "function": {**function, "arguments": arguments}}

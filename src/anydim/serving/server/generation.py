@@ -89,7 +89,7 @@ def generation_of(
 ) -> Generation:
     """The parameters of a request: max_tokens, temperature, top_p, top_k, min_p, penalties,
     logit_bias, seed, n, stop_token_ids, priority, and timeout in microseconds. `most` stands for
-    max_tokens where there are none, `vocabulary` bounds tokens. Raises InputError for wrong ones."""
+    max_tokens where there are none, `vocabulary` bounds tokens. Raises InputError."""
     many = whole(given, "max_tokens", 1, MOST_TOKENS, most)
     seed = whole(given, "seed", 0, _SEEDS - 1, None)
     stop = given.get("stop_token_ids")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tokenizers
 
 import anydim as ad
 from anydim.serving.constraints import MOST_TEXT
@@ -126,3 +127,12 @@ def test_forms_need_their_package_and_a_last_token(
     with pytest.raises(ad.MissingError, match=r"pip install 'anydim\[guide\]'"):
         lm.generate("the quick", regex="a")
     assert lm.generate("the quick", 3).read()
+
+
+def test_tokens_that_are_no_bytes_give_no_forms(folder: Path, tmp_path: Path) -> None:
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "the": 5}, unk_token="a"))
+    words.save(str(tmp_path / "words.json"))
+    with ad.language_model(folder, threads=1, tokenizer=tmp_path / "words.json") as other:
+        with pytest.raises(ad.ModelError, match="do not give forms"):
+            other.generate("the", regex="a")
+        assert other.generate("the", 2).read() is not None

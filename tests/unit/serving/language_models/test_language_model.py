@@ -221,6 +221,24 @@ def test_a_closed_stream_frees_its_row(lm: LanguageModel) -> None:
     raise AssertionError("the row is not free")
 
 
+def test_a_stream_ends_for_all_threads_that_read_it(folder: Path) -> None:
+    with ad.language_model(folder, rows=1, threads=1) as lm:
+        expected = lm.generate("the quick", 100, logit_bias={0: -1000.0}).read()
+        first = lm.generate("the quick", 100, logit_bias={0: -1000.0})
+        waiting = lm.generate("a", 100, logit_bias={0: -1000.0})
+        parts: list[str] = []
+        readers = [threading.Thread(target=parts.extend, args=(each,), daemon=True)
+                   for each in (waiting, waiting, first, first)]  # fmt: skip
+        for thread in readers:
+            thread.start()
+        waiting.close()
+        for thread in readers:
+            thread.join(60)
+        assert not any(thread.is_alive() for thread in readers)
+        assert waiting.reason == "stop" and first.reason == "length"
+        assert len("".join(parts)) >= len(expected)
+
+
 def test_bias_and_penalty_decide_tokens(lm: LanguageModel) -> None:
     assert lm.generate("a", 3, logit_bias={17: 1000.0}).read() == lm.decode([17, 17, 17])
     stream = lm.generate("a", 3, logit_bias={17: 500.0, 18: 400.0, 19: 300.0},
@@ -309,6 +327,7 @@ WRONG: dict[str, tuple[type[Exception], Callable[[LanguageModel], object]]] = {
     "top_k": (OptionError, lambda m: m.generate("a", top_k=-1)),
     "min_p": (OptionError, lambda m: m.generate("a", min_p=2)),
     "penalty": (OptionError, lambda m: m.generate("a", repetition_penalty=0)),
+    "bias of no token": (OptionError, lambda m: m.generate("a", logit_bias={100_000: 1})),
     "bias": (OptionError, lambda m: m.generate("a", logit_bias={"x": 1})),  # type: ignore[dict-item]
     "seed": (OptionError, lambda m: m.generate("a", seed=-1)),
     "stop": (OptionError, lambda m: m.generate("a", stop=[""])),
@@ -317,6 +336,13 @@ WRONG: dict[str, tuple[type[Exception], Callable[[LanguageModel], object]]] = {
     "text as messages": (InputError, lambda m: m.chat("hi")),  # type: ignore[arg-type]
     "no role": (InputError, lambda m: m.chat([{"content": "hi"}])),
     "no content": (InputError, lambda m: m.chat([{"role": "user"}])),
+    "an image": (
+        InputError,
+        lambda m: m.chat(
+            [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+        ),
+    ),
+    "calls": (InputError, lambda m: m.chat([{"role": "assistant", "tool_calls": "f"}])),
     "length": (OptionError, lambda m: m.memory([0])),
     "encode": (InputError, lambda m: m.encode(b"a")),  # type: ignore[arg-type]
 }

@@ -239,6 +239,7 @@ def test_messages_in_parts_and_roles_of_other_servers(client: Any, lm: Any) -> N
     plain = [{"role": "system", "content": "be brief"}, *user("the dog")]
     found = client.chat.completions.create(model="tiny", messages=messages, max_tokens=8)
     assert found.choices[0].message.content == lm.chat(plain, 8).read()
+    assert lm.chat(messages, 8).read() == lm.chat(plain, 8).read()
 
 
 def test_tool_calls_are_read(client: Any, lm: Any) -> None:
@@ -370,10 +371,10 @@ def test_models_are_listed_with_their_context(client: Any) -> None:
 
 NUL: Any = None
 WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
-    "no messages": ({"messages": NUL}, 400, "'messages' is null"),
+    "no messages": ({"messages": NUL}, 400, "messages are None"),
     "empty": ({"messages": []}, 400, "no messages"),
-    "texts": ({"messages": ["hi"]}, 400, "'messages' is a list"),
-    "an object": ({"messages": {"role": "user"}}, 400, "'messages' is an object"),
+    "texts": ({"messages": ["hi"]}, 400, "message 0 is 'hi'"),
+    "an object": ({"messages": {"role": "user"}}, 400, "messages are {'role'"),
     "no role": ({"messages": [{"content": "a"}]}, 400, "message 0"),
     "no content": ({"messages": [{"role": "user"}]}, 400, "message 0"),
     "a number": ({"messages": [{"role": "user", "content": 3}]}, 400, "content"),
@@ -404,6 +405,7 @@ WRONG: dict[str, tuple[dict[str, Any], int, str]] = {
     "bias": ({"logit_bias": [1]}, 400, "'logit_bias'"),
     "bias of a word": ({"logit_bias": {"dog": 1}}, 400, "'dog'"),
     "bias text": ({"logit_bias": {"5": "a"}}, 400, "logit_bias"),
+    "bias of no token": ({"logit_bias": {"100000": 1}}, 400, "tokens are 0 to"),
     "bias huge": ({"logit_bias": {"5": 1e9}}, 400, "logit_bias"),
     "biases": ({"logit_bias": {str(n): 1 for n in range(2000)}}, 400, "'logit_bias'"),
     "n": ({"n": 0}, 400, "'n'"), "n large": ({"n": 1000}, 400, "'n'"),
