@@ -68,7 +68,7 @@ class Cached:
         pairs = {(each.result, each.input) for each in made.caches}
         self.in_place = pairs <= model.executable.updates
 
-    def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
+    def __call__(self, /, *values: Any, **named: Any) -> dict[str, Any]:
         """Run with the inputs that are not caches; return the results that are not caches, by name.
 
         Raises the same as a model, and DimError for sizes that do not match the caches, which then

@@ -212,7 +212,7 @@ class Function(Shown):
         self._attributes = keywords(definition)
         self._broadcasts = broadcasts(definition)
 
-    def __call__(self, *values: Any, **named: Any) -> Any:
+    def __call__(self, /, *values: Any, **named: Any) -> Any:
         """Call with arrays by position or name; attributes, and ranks of ellipses, by name.
 
         `out=` passes arrays for the results, `fixed=` sizes that become constants in the code.
@@ -255,7 +255,7 @@ class Function(Shown):
         made = results.values() if wrap is None else map(wrap, results.values())
         return self._result(made)
 
-    def model(self, *values: Any, **named: Any) -> Model:
+    def model(self, /, *values: Any, **named: Any) -> Model:
         """The compiled model for such arguments, to plan, explain and check."""
         _, fixed, attributes, given = self._split_arguments(values, named)
         if self.definition.types:
@@ -265,7 +265,7 @@ class Function(Shown):
         return self._case(arrays, attributes, fixed, bool(rows)).model
 
     @report_unexpected
-    def sizes(self, *values: Any, **named: Any) -> Any:
+    def sizes(self, /, *values: Any, **named: Any) -> Any:
         """The shape of the result (several: a named tuple) for arguments of these shapes.
 
         Arguments are shapes, arrays or numbers. Neither compiles nor runs; raises the same errors

@@ -73,7 +73,7 @@ class Derivative(Shown):
         self._known: dict[Any, tuple[Vjp, Any]] = {}
 
     @report_unexpected
-    def __call__(self, *values: Any, **named: Any) -> Any:
+    def __call__(self, /, *values: Any, **named: Any) -> Any:
         """The cotangents of the float arguments (several: a named tuple).
 
         Takes the arguments of the definition, then the cotangents of its float results, by
@@ -89,7 +89,7 @@ class Derivative(Shown):
         return function(*given, *cotangents)
 
     @report_unexpected
-    def function(self, *values: Any, **named: Any) -> Any:
+    def function(self, /, *values: Any, **named: Any) -> Any:
         """The definition for such arguments of the definition it is the derivative of.
 
         The result is a function like those of `define`, with a `vjp` of its own.

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from statistics import median
+from sys import float_info
 from typing import TYPE_CHECKING, Any
 
 import numpy
@@ -20,7 +21,7 @@ from anydim.base import log, settings
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import table
-from anydim.base.user_values import short_repr
+from anydim.base.user_values import ABOVE_ZERO, number_within, short_repr
 from anydim.compiler.passes.options import BFLOAT16, BFLOAT16_PARTS, EXACT, FAST, INT8
 from anydim.compiler.targets.targets import target
 
@@ -226,12 +227,8 @@ def known_tolerance(given: Any) -> float:
     """Validate a tolerance; raises OptionError."""
     if given is None:
         return TOLERANCE
-    number = isinstance(given, (int, float, numpy.number)) and not isinstance(given, bool)
-    if not number or not 0 < float(given) < float("inf"):
-        raise OptionError(
-            f"tolerance is {short_repr(given)}, expected a number above 0", "such as 1e-3"
-        )
-    return float(given)
+    return number_within("tolerance", given, ABOVE_ZERO, float_info.max,
+                         "give a number above 0, such as 1e-3")  # fmt: skip
 
 
 def known_calls(given: Any) -> Sequence[Call]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import convert_array, from_numpy
+from anydim.base.dtypes import array_of_numbers, convert_array, from_numpy
 from anydim.base.errors import InputError, OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion, table
@@ -28,7 +28,8 @@ Arrays = dict[str, numpy.ndarray]
 class Read:
     """An array from a file; `name` is empty when neither file nor option says which input it is.
 
-    A number is written on the command line itself, and takes the type of its input.
+    A number is written on the command line itself, and takes the type of its input: floats are
+    rounded to it.
     """
 
     entry: str
@@ -59,8 +60,11 @@ def _narrow_array(model: CallableProgram, name: str, item: Read) -> numpy.ndarra
     dtype = next((spec.dtype for spec in model.inputs if spec.name == name), None)
     if dtype is None or (dtype.is_native and not item.is_number):
         return array
-    if dtype.is_native:
-        return array.astype(dtype.numpy)
+    if item.is_number:
+        try:
+            return array_of_numbers(array, dtype.numpy)
+        except TypeError as error:
+            raise InputError(f"--input {item.entry}: {error}") from None
     if array.dtype.kind == "V" and array.dtype.itemsize == dtype.bytes:
         return array.view(dtype.numpy)
     if array.dtype.kind not in "fiu":

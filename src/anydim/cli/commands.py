@@ -11,7 +11,7 @@ from anydim.base.amounts import bytes_text, exact_bytes_text
 from anydim.base.errors import OptionError
 from anydim.base.text import count_of, table
 from anydim.cli import arrays
-from anydim.cli.feeding import OR_FILES
+from anydim.cli.feeding import OR_FILES, refuse_drawing
 from anydim.cli.language import open_requested, refuse_options
 from anydim.cli.lengths import (
     RowSizes,
@@ -68,8 +68,7 @@ def run(
       anydim run kernels.tc:scale --input x=x.npy --input by=0.5
       anydim run encoder.anydim --at batch=2,seq=16
     """
-    if inputs and at is not None:
-        raise OptionError("--input and --at cannot be combined", "the files determine the sizes")
+    refuse_drawing(inputs, at, "seed")
     if output:
         arrays.check_output(output)
     found = arrays.read(inputs)
@@ -190,8 +189,11 @@ def explain(
             console.prose(f"{lm.explain()}\n\n{lm.model.model.explain(pattern, details=details)}")
         return
     if lengths is None:
+        if at is not None:
+            raise OptionError("--at gives other sizes for --lengths, which is missing",
+                              "plan shows a call at given sizes")  # fmt: skip
         made = open_model(console, request, arrays.read(inputs))
-        console.prose(made.explain(pattern, details=details, **(at or {})))
+        console.prose(made.explain(pattern, details=details))
         return
     made = open_model(console, ragged_request(request), arrays.read(inputs))
     rows = row_lengths(packing_of(made), lengths)

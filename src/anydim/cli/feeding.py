@@ -7,6 +7,7 @@ from functools import wraps
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
@@ -40,10 +41,7 @@ class CallInputs:
 
     def model(self, console: Console, request: Request) -> tuple[CallableProgram, arrays.Arrays]:
         """The model and the inputs of a call; raises UserError kinds for what does not fit."""
-        if self.inputs and self.at is not None:
-            raise OptionError(
-                "--input and --at cannot be combined", "the files determine the sizes"
-            )
+        refuse_drawing(self.inputs, self.at, "seed")
         found = arrays.read(self.inputs)
         if not self.inputs and self.at is None:
             need_sizes(request, OR_FILES)
@@ -52,6 +50,21 @@ class CallInputs:
             return made, arrays.inputs_by_name(made, found)
         at = arrays.no_sizes(made, OR_FILES) if self.at is None else self.at
         return made, arrays.draw_inputs(made, at, self.seed, dict(self.integers))
+
+
+def refuse_drawing(inputs: Sequence[str], at: dict[str, int] | None, *drawing: str) -> None:
+    """Raise OptionError for inputs from files with options of drawn ones.
+
+    `drawing` are the names of the command's parameters for random numbers.
+    """
+    if inputs and at is not None:
+        raise OptionError("--input and --at cannot be combined", "the files determine the sizes")
+    context = click.get_current_context()
+    for param in context.command.params if inputs else ():
+        given = context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
+        if given and param.name in ("integers", *drawing):
+            raise OptionError(f"--input and {param.opts[0]} cannot be combined",
+                              "nothing is drawn: the files hold the inputs")  # fmt: skip
 
 
 def fed_command(command: Command) -> click.Command:

@@ -44,7 +44,7 @@ def load_saved(console: Console, request: Request) -> LoadedModel:
         if given:
             raise OptionError(
                 f"{option} works when a model is compiled, and {name} is a saved model",
-                f"give it to `anydim compile`; `anydim inspect {request.model}` shows its value",
+                "give it to `anydim compile`, and save again",
             )
     start = perf_counter()
     model = load(

@@ -266,7 +266,7 @@ def ragged_dims(text: str | None) -> dict[str, str] | str | None:
         raise OptionError(
             f"--ragged {text}: expected DIM=ROWS", "such as --ragged seq=batch, or auto"
         )
-    return {name: rows for name, _, rows in pairs}
+    return once("--ragged", [(name, rows) for name, _, rows in pairs])
 
 
 def model_options(command: Command) -> Command:
@@ -346,17 +346,29 @@ def language_options(command: Command) -> Command:
 
 
 def integers_option(command: Command) -> Command:
-    """The ranges from which integer inputs are drawn."""
+    """The ranges from which integer inputs are drawn, one for each input."""
+
+    def ranges(context: Any, param: Any, found: Named) -> Named:
+        return tuple(once("--integers", found).items())
+
     return click.option(
-        "--integers", type=RANGE, multiple=True, metavar="INPUT=LOW..HIGH",
+        "--integers", type=RANGE, multiple=True, metavar="INPUT=LOW..HIGH", callback=ranges,
         help="Draw this integer input from LOW to HIGH, both included. Default: valid indices for "
         "indices, 0 and 1 for other integers.",
     )(command)  # fmt: skip
 
 
 def at_option(multiple: bool, help: str) -> Callable[[Command], Command]:
-    """The sizes of the dims at which something is done."""
+    """The sizes of the dims at which something is done, or of several such.
+
+    Sizes of one may be in several options; OptionError for a name that is given twice.
+    """
+
+    def sizes(context: Any, param: Any, found: Sequence[dict[str, int]]) -> Any:
+        pairs = [pair for each in found for pair in each.items()]
+        return found if multiple else once("--at", pairs) if found else None
+
     return click.option(
-        "--at", type=SIZES, multiple=multiple, metavar="NAME=SIZE,...",
+        "--at", type=SIZES, multiple=True, metavar="NAME=SIZE,...", callback=sizes,
         help=f"{help} A model without free dims needs none.",
     )  # fmt: skip

@@ -100,7 +100,7 @@ class Contents(Shown):
                 ("dims", str(self.dims) or "none"),
                 *facts("inputs", map(str, takes)),
                 *facts("outputs", map(str, gives)),
-                ("memory", f"{shown.memory} ({shown.level.name})"),
+                *facts("memory", [*shown.memory.lines(), f"of {shown.level.name}"]),
                 ("threads", str(self.threads)),
                 ("weights", weights),
                 *(("devices", f"{each.name} ({each.target} code)") for each in self.devices),

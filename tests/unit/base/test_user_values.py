@@ -35,3 +35,10 @@ def test_what_is_no_number_is_refused(value: Any) -> None:
         number_within("x", value, 0, 1e300, "")
     with pytest.raises(ad.OptionError, match="temperature is"):
         sampled(value)
+
+
+def test_inputs_and_parameters_may_have_any_name() -> None:
+    x, function = numpy.ones(2, numpy.float32), ad.define("def f(float(N) self) -> (y) {"
+                                                          " y(i) = self(i) + 1 }").f  # fmt: skip
+    assert function(self=x).tolist() == [2, 2] and function.sizes(self=x)
+    assert function.model(self=x)(self=x)["y"].tolist() == [2, 2]

@@ -106,6 +106,20 @@ def test_inspect(call, folder: Path) -> None:
     assert call("inspect tiny.anydim --verify").stdout == text
 
 
+def test_inspect_has_the_lines_of_a_long_formula(call, folder: Path) -> None:
+    g = ad.Builder("long")
+    dims = [g.dim(f"a_rather_long_name_{n}", 0) for n in range(8)]
+    for n, dim in enumerate(dims):
+        x = g.input(f"x{n}", ad.float32, (dim, 8))
+        g.output(f"y{n}", g.softmax(g.matmul(x, g.transpose(x, perm=[1, 0])), axis=-1))
+    model = ad.compile(g, threads=1)
+    model.save(folder / "long.anydim")
+    lines = call("inspect long.anydim").stdout.splitlines()
+    wanted = " ".join(" ".join(model.memory.lines()).split())
+    assert wanted in " ".join(" ".join(lines).split())
+    assert not [line for line in lines if "  " in line.strip() and line.startswith(" " * 12)]
+
+
 def test_inspect_in_python(folder: Path) -> None:
     contents, model = ad.inspect(folder / "tiny.anydim"), ad.load(folder / "tiny.anydim")
     assert (contents.dims, contents.inputs, contents.outputs) == (

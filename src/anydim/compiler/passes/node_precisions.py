@@ -18,7 +18,12 @@ from anydim.base.frozen import FrozenMapping
 from anydim.base.text import quote_list
 from anydim.base.user_values import short_repr
 from anydim.compiler.graph.nodes import Graph
-from anydim.compiler.passes.device_placement.rules import Rule, all_nodes, check_rules_match
+from anydim.compiler.passes.device_placement.rules import (
+    Rule,
+    add_pattern,
+    all_nodes,
+    check_rules_match,
+)
 from anydim.compiler.passes.options import (
     BFLOAT16_PARTS,
     EXACT,
@@ -55,7 +60,7 @@ def _pairs(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for part in text.split(","):
         pattern, equals, word = map(str.strip, part.rpartition("="))
-        found[pattern if equals else ALL] = word
+        add_pattern(found, pattern if equals else ALL, word, "precision")
     return found
 
 

@@ -76,7 +76,7 @@ class CallableProgram:
         """The host program: its records of steps."""
         return self.story.program
 
-    def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
+    def __call__(self, /, *values: Any, **named: Any) -> dict[str, Any]:
         """Run the model.
 
         Args:
@@ -284,7 +284,7 @@ class CallableProgram:
                 "place the nodes that make it on a 'cuda' device",
             )
 
-    def set_sizes(self, **sizes: int) -> None:
+    def set_sizes(self, /, **sizes: int) -> None:
         """Set dims for all later calls: those that no input determines, or that inputs must
         match.
 

@@ -78,7 +78,7 @@ class Memory(Shown):
         """An upper bound of `bytes` over the box, or None."""
         return bounds(self.bytes, self.box).hi
 
-    def at(self, **sizes: int) -> int:
+    def at(self, /, **sizes: int) -> int:
         """Return the bytes at given sizes.
 
         Raises DimError unless they are a point of the box, and for totals that no rows of a ragged

@@ -143,6 +143,7 @@ def test_sizes_are_found_on_the_host() -> None:
         ({"relu": "gpu"}, "not a device"),
         ("relu", "cannot be read"),
         (7, "placement is 7"),
+        ("relu=cpu, relu=cpu:1", "'relu' has two values"),
         ({"relu": 3}, "'relu': 3"),
     ],
 )

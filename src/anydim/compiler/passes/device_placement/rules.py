@@ -96,8 +96,15 @@ def _pairs(text: str) -> dict[str, str]:
         if not (pattern and equals and device):
             hint = "write pattern=device, such as '*=accel', or auto"
             raise OptionError(f"placement: '{part.strip()}' cannot be read", hint)
-        found[pattern] = device
+        add_pattern(found, pattern, device, "placement")
     return found
+
+
+def add_pattern(found: dict[str, str], pattern: str, word: str, option: str) -> None:
+    """Add a pattern of a text; raises OptionError for one that has another word before."""
+    if found.setdefault(pattern, word) != word:
+        raise OptionError(f"{option}: '{pattern}' has two values, {found[pattern]} and {word}",
+                          "the first pattern that matches decides")  # fmt: skip
 
 
 def _check_rule(pattern: Any, device: Any, devices: Collection[str]) -> tuple[str, str]:
