@@ -210,19 +210,24 @@ def _arguments(chance: random.Random, call: Callable[..., Any]) -> tuple[list[An
     return given, named
 
 
+FILES = ("good.onnx", "good.anydim", "good.tc:f", "language.anydim", "missing", "", ".")
+
+
 def _words(chance: random.Random) -> list[str]:
     """A command line."""
     command = chance.choice([*COMMANDS, "nonsense"])
-    words = [command, chance.choice(("good.onnx", "good.anydim", "good.tc:f", "missing", "", "."))]
+    words = [command, chance.choice(FILES)]
     options = (
         "--dim", "--at", "--input", "--output", "--integers", "--threads", "--type", "--attribute",
         "--level", "--precision", "--code", "--seed", "--samples", "--stage", "-o", "--target",
-        "--plot", "--against", "--nothing", "--name", "--memory",
+        "--plot", "--against", "--nothing", "--name", "--memory", "--random", "--ragged",
+        "--tolerance", "--context", "--quantize", "--within", "--tokens", "--kernel", "--chart",
     )  # fmt: skip
     values = (
         "", "batch=2", "batch=1..0", "batch=99999999999999999999", "M=2,K=3", "x=in.npz", "in.npz",
         "good.onnx", "-1", "0", "é", "a=b=c", "=", "..", "1e400", "nan", "graph", "T=float32",
-        "out.npz", "x=1..2", "native", "x86-64-v3", "fast", "llvm", "n=x", "out.anydim", "1",
+        "out.npz", "x=1..2", "details=1", "self=2", "*=int8,*=exact",
+        "no/chart.svg", "native", "x86-64-v3", "fast", "llvm", "n=x", "out.anydim", "1",
     )  # fmt: skip
     for _ in range(chance.randrange(4)):
         words += [chance.choice(options), chance.choice(values)]

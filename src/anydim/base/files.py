@@ -7,7 +7,16 @@ import os
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text; a file that exists is replaced as a whole, a device or a pipe written to."""
+    name = os.fspath(path)
+    special = os.path.exists(name) and not os.path.isfile(name)
+    place = nullcontext(name) if special else replace_file(name)
+    with place as new, open(new, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 @contextmanager

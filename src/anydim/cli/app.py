@@ -143,7 +143,8 @@ class Application(click.Group):
             else:
                 code = _bug(error, words)
         except Exception as error:
-            code = _bug(error, words)
+            interrupted = isinstance(error.__cause__, KeyboardInterrupt)  # Python 3.11 wraps some
+            code = _fail("interrupted", code=INTERRUPTED) if interrupted else _bug(error, words)
         sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -15,6 +15,7 @@ import numpy
 
 from anydim.base.dtypes import array_of_numbers, convert_array, from_numpy
 from anydim.base.errors import InputError, OptionError
+from anydim.base.files import replace_file
 from anydim.base.records import dataclass
 from anydim.base.text import quote_list, suggestion, table
 from anydim.runtime.program.callable_program import CallableProgram
@@ -227,7 +228,7 @@ def save(arrays: Mapping[str, numpy.ndarray], path: str) -> None:
     if other:
         raise OptionError(f"--output {path}: {quote_list(other)} is no array, but a list or maps")
     try:
-        with open(path, "wb") as file:
+        with replace_file(path) as new, open(new, "wb") as file:
             named = {name: _numpy_typed(array) for name, array in arrays.items()}
             numpy.savez(file, **named)  # type: ignore[arg-type]
     except OSError as error:

@@ -18,6 +18,7 @@ from anydim.cli.lengths import RowSizes, lengths_option
 from anydim.cli.options import DIM, RANGE, NamedType, dims_by_name, once, seed_option
 from anydim.cli.report.console import Console
 from anydim.runtime.program.padding import natural
+from anydim.runtime.program.profile.trace import write
 from anydim.serving.drafts import MOST_DRAFT, draft_length
 from anydim.sizes import Dim
 
@@ -225,6 +226,8 @@ def load(
         --integers input_ids=0..30521 --output sentence_embedding
     """
     console, made = Console(quiet), _module("loading")
+    if chart is not None and not Path(chart).parent.is_dir():
+        raise OptionError(f"--chart {chart}: there is no folder {Path(chart).parent}", "make it")
     plan = made.LoadPlan(
         url, model, rate, seconds, _draw_lengths(lengths, round(rate * seconds), seed), outliers,
         dict(integers), tuple(outputs), seed, timeout,
@@ -239,7 +242,7 @@ def load(
         console.note(line)
     console.table(table(made.HEADERS, made.rows(sent)))
     if chart is not None:
-        Path(chart).write_text(made.picture(plan, sent), "utf-8")
+        write(chart, made.picture(plan, sent))
         console.note(f"wrote {chart}")
 
 

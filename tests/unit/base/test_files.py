@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from anydim.base.cache_folder import make_folder
-from anydim.base.files import replace_file
+from anydim.base.files import replace_file, write_text
 
 
 def write(path: Path, text: str) -> None:
@@ -30,6 +30,14 @@ def test_what_fails_leaves_the_old_file_alone(tmp_path: Path) -> None:
         Path(new).write_text("half", "utf-8")
         raise ZeroDivisionError
     assert os.listdir(tmp_path) == ["file"] and (tmp_path / "file").read_text("utf-8") == "old"
+
+
+def test_texts_replace_files_and_are_written_to_devices(tmp_path: Path) -> None:
+    write_text(tmp_path / "file", "old")
+    with pytest.raises(UnicodeEncodeError):
+        write_text(tmp_path / "file", "half \ud800")
+    assert os.listdir(tmp_path) == ["file"] and (tmp_path / "file").read_text("utf-8") == "old"
+    write_text(os.devnull, "text")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs pipes in the file system")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import sys
@@ -9,6 +10,7 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy
 import onnx
@@ -275,6 +277,7 @@ def test_a_peer_that_cannot_run_the_model(call, monkeypatch: pytest.MonkeyPatch)
         ("run tiny.onnx --at n=1 --integers id=0..1", "no integer input 'id'", "'ids'"),
         ("check tiny.onnx --integers x=0..1", "no integer input 'x'", "'ids'"),
         ("run tiny.onnx --at n=2 --integers ids=7..7", "index 7 is outside -5..4", "input 'ids'"),
+        ("load localhost:1 --chart no/chart.svg", "there is no folder no", "make it"),
         ("check tiny.onnx --samples 0", "invalid value for '--samples'", "see anydim check"),
     ],
 )
@@ -284,6 +287,22 @@ def test_mistakes(call, line: str, problem: str, hint: str) -> None:
     assert problem in errors[0]
     assert hint in "\n".join(errors[1:])
     assert "Traceback" not in result.output and result.stdout == ""
+
+
+def test_outputs_that_do_not_fit_leave_the_old_file(
+    call, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call("run tiny.onnx --at n=3 --output kept.npz")
+    kept = (folder / "kept.npz").read_bytes()
+
+    def full(file: Any, **arrays: Any) -> None:
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(numpy, "savez", full)
+    assert "No space left" in call("run tiny.onnx --at n=3 --output kept.npz", code=2).stderr
+    assert (folder / "kept.npz").read_bytes() == kept
+    assert not [path for path in folder.iterdir() if path.name.startswith(".kept")]
 
 
 @pytest.mark.parametrize(
@@ -316,6 +335,12 @@ def test_an_interrupt(call, monkeypatch: pytest.MonkeyPatch) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(compiling, "compile", stopped)
+    assert "error: interrupted" in call("explain tiny.onnx", code=130).stderr
+
+    def wrapped(*args, **options):  # as Python 3.11 does within `__set_name__`
+        raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
+
+    monkeypatch.setattr(compiling, "compile", wrapped)
     assert "error: interrupted" in call("explain tiny.onnx", code=130).stderr
 
 

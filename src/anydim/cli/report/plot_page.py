@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from anydim.base.errors import OptionError
+from anydim.base.files import write_text
 from anydim.cli.report.pages import MONO, frame_page
 from anydim.cli.report.plot import escape_lines, svg
 from anydim.cli.report.text import sizes_text
@@ -23,7 +24,7 @@ def write(arena: Arena, path: str) -> None:
     check(path)
     text = f"{svg(arena)}\n" if path.endswith(".svg") else page(arena)
     try:
-        Path(path).write_text(text, "utf-8")
+        write_text(path, text)
     except OSError as error:
         raise OptionError(f"{path} cannot be written: {error.strerror}") from None
 

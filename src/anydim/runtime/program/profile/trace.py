@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from anydim.base.amounts import bytes_text
 from anydim.base.errors import OptionError
+from anydim.base.files import write_text
 from anydim.base.records import dataclass
 from anydim.base.sheet import Sheet, Shown, Table
 from anydim.base.text import count_of, quote_list, time_text
@@ -170,6 +170,6 @@ def _metadata(name: str, process: int, thread: int, about: Mapping[str, Any]) ->
 def write(path: str | PathLike[str], text: str) -> None:
     """Write a text to a file; raises OptionError for an unwritable path."""
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        write_text(path, text)
     except OSError as error:
         raise OptionError(f"{path}: cannot be written: {error.strerror}") from None
