@@ -26,6 +26,7 @@ from anydim.cli.options import (
     model_command,
     seed_option,
 )
+from anydim.cli.ranges import FiniteRange
 from anydim.cli.report.console import Console
 from anydim.cli.report.measure import Timings, largest_difference, time_interleaved
 from anydim.cli.report.peers import PEERS, Arrays, Engine
@@ -61,7 +62,7 @@ OURS = "anydim"
     help="Rounds at each size; the engines alternate.",
 )  # fmt: skip
 @click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True,
+    "--seconds", type=FiniteRange(0, min_open=True), default=2.0, show_default=True,
     metavar="S", help="About how long to measure each size.",
 )  # fmt: skip
 def bench(

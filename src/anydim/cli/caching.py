@@ -12,6 +12,7 @@ import click
 from anydim.base.amounts import bytes_text
 from anydim.base.cache import DiskCache, disk_cache
 from anydim.base.errors import OptionError, UserError
+from anydim.cli.ranges import FiniteRange
 from anydim.cli.report.console import Console
 from anydim.deploy.container import Container
 
@@ -30,7 +31,10 @@ _CONTAINERS = ("programs", "models")
 @click.command
 @click.argument("action", type=click.Choice(["show", "check", "prune"]), default="show")
 @click.option(
-    "--unused", type=float, metavar="DAYS", help="prune: remove files that were not used for DAYS."
+    "--unused",
+    type=FiniteRange(0),
+    metavar="DAYS",
+    help="prune: remove files that were not used for DAYS.",
 )
 @click.option("--all", "everything", is_flag=True, help="prune: remove everything.")
 def cache(action: str, unused: float | None, everything: bool) -> None:

@@ -14,6 +14,7 @@ import click
 from anydim.base.errors import InputError, UserError
 from anydim.base.text import count_of
 from anydim.cli.language import language_model_options, open_language_model
+from anydim.cli.ranges import FiniteRange
 from anydim.cli.report.console import Console
 from anydim.runtime.threads import AUTO
 from anydim.serving.drafts import MOST_DRAFT, draft_length
@@ -32,13 +33,13 @@ A line that ends with \\ continues in the next one. // at the start of a message
 @click.option("--system", metavar="TEXT", help="A system message, such as how to answer.")
 @click.option("--max-tokens", type=click.IntRange(1), metavar="N",
               help="Most tokens of an answer. Default: what fits.")  # fmt: skip
-@click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True,
+@click.option("--temperature", type=FiniteRange(0), default=0.0, show_default=True,
               metavar="T", help="0 chooses the likeliest token; 0.7 varies answers.")  # fmt: skip
-@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, metavar="P",
+@click.option("--top-p", type=FiniteRange(0, 1, min_open=True), default=1.0, metavar="P",
               help="Draw from the fewest tokens whose probabilities sum to this.")  # fmt: skip
 @click.option("--top-k", type=click.IntRange(0), default=0, metavar="K",
               help="Draw from this number of likeliest tokens.")  # fmt: skip
-@click.option("--repetition-penalty", type=click.FloatRange(0, min_open=True), default=1.0,
+@click.option("--repetition-penalty", type=FiniteRange(0, min_open=True), default=1.0,
               metavar="X", help="Above 1, earlier tokens are less likely.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), metavar="N",
               help="Of the draws: the same answers again. Default: a new one.")  # fmt: skip

@@ -19,6 +19,7 @@ from anydim.cli.options import (
     model_command,
     seed_option,
 )
+from anydim.cli.ranges import FiniteRange
 from anydim.cli.report.console import Console
 from anydim.deploy.container import is_saved
 from anydim.deploy.load import LoadedModel
@@ -109,7 +110,7 @@ def show(
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteRange(0, min_open=True),
     default=120.0,
     show_default=True,
     metavar="S",

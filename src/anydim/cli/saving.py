@@ -19,6 +19,7 @@ from anydim.cli import arrays
 from anydim.cli.language import open_language_model, refuse_options
 from anydim.cli.opening import compile_model
 from anydim.cli.options import Request, language_options, like_option, model_command
+from anydim.cli.ranges import FiniteRange
 from anydim.cli.report.console import Console
 from anydim.cli.report.text import duration
 from anydim.serving.language_models.paths import is_language_model
@@ -49,14 +50,14 @@ from anydim.serving.language_models.paths import is_language_model
 )
 @click.option(
     "--profile-seconds",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     default=60.0,
     show_default=True,
     help="Time limit for making specialised code.",
 )
 @click.option(
     "--profile-mebibytes",
-    type=click.FloatRange(0),
+    type=FiniteRange(0),
     default=64.0,
     show_default=True,
     help="Size limit of specialised code.",

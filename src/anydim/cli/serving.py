@@ -16,6 +16,7 @@ from anydim.base.missing_package import install
 from anydim.base.text import count_of, table
 from anydim.cli.lengths import RowSizes, lengths_option
 from anydim.cli.options import DIM, RANGE, NamedType, dims_by_name, once, seed_option
+from anydim.cli.ranges import FiniteRange
 from anydim.cli.report.console import Console
 from anydim.runtime.program.padding import natural
 from anydim.runtime.program.profile.trace import write
@@ -181,11 +182,11 @@ class OutliersType(click.ParamType):
 @click.argument("url", metavar="URL")
 @click.option("--model", metavar="NAME", help="The model. Default: the only one.")
 @click.option(
-    "--rate", type=click.FloatRange(0, min_open=True), default=50.0, show_default=True,
+    "--rate", type=FiniteRange(0, min_open=True), default=50.0, show_default=True,
     metavar="N", help="Mean requests per second.",
 )  # fmt: skip
 @click.option(
-    "--seconds", type=click.FloatRange(0, min_open=True), default=10.0, show_default=True,
+    "--seconds", type=FiniteRange(0, min_open=True), default=10.0, show_default=True,
     metavar="S", help="How long requests are sent.",
 )  # fmt: skip
 @lengths_option(False, "Sizes of requests, drawn from these. Default: natural.")
@@ -199,7 +200,7 @@ class OutliersType(click.ParamType):
 )  # fmt: skip
 @click.option("--output", "outputs", multiple=True, metavar="NAME", help="Results to request.")
 @click.option(
-    "--timeout", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True,
+    "--timeout", type=FiniteRange(0, min_open=True), default=60.0, show_default=True,
     metavar="S", help="How long an answer may take; a later one counts as none.",
 )  # fmt: skip
 @seed_option("Seed of times, lengths and inputs.")

@@ -14,6 +14,7 @@ from anydim.base.errors import OptionError
 from anydim.base.text import count_of
 from anydim.cli.opening import compile_model
 from anydim.cli.options import Request, model_command
+from anydim.cli.ranges import FiniteRange
 from anydim.cli.report.console import Console
 from anydim.cli.report.curve import curve
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     "--profile", "--sizes", "recorded", metavar="FILE", help="The file that model.record wrote."
 )
 @click.option(
-    "--minutes", type=click.FloatRange(0), default=5.0, show_default=True,
+    "--minutes", type=FiniteRange(0), default=5.0, show_default=True,
     help="Time limit of the search.",
 )  # fmt: skip
 @click.option(

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
 import numpy
 import onnx
 import pytest
@@ -287,6 +288,20 @@ def test_mistakes(call, line: str, problem: str, hint: str) -> None:
     assert problem in errors[0]
     assert hint in "\n".join(errors[1:])
     assert "Traceback" not in result.output and result.stdout == ""
+
+
+def test_numbers_of_all_options_are_finite(call) -> None:
+    seen = 0
+    for name in COMMANDS:
+        command = main.get_command(click.Context(main), name)
+        assert command is not None
+        for option in command.params:
+            if isinstance(option.type, click.types.FloatParamType) and name != "precision":
+                for value in ("nan", "inf", "-1"):
+                    line = f"{name} {option.opts[0]} {value} tiny.onnx"
+                    assert f"invalid value for '{option.opts[0]}'" in call(line, code=2).stderr
+                seen += 1
+    assert seen >= 11
 
 
 def test_outputs_that_do_not_fit_leave_the_old_file(
