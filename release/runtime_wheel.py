@@ -43,8 +43,8 @@ SESSIONS = "ort"  # of saved models
 COMMANDS = (
     "__init__", "app", "arrays", "bench", "bench_rows", "bench_tokens", "caching",
     "chatting", "commands", "devices", "feeding",
-    "inspecting", "language", "lengths", "memory", "opening", "options", "profiling", "saving",
-    "serving", "tracing",
+    "inspecting", "language", "lengths", "memory", "opening", "options", "profiling", "ranges",
+    "saving", "serving", "tracing",
 )  # fmt: skip
 REPORTS = (
     "__init__", "compared", "console", "measure", "pages", "peers", "plot", "plot_page", "text",
@@ -74,7 +74,7 @@ SAVED_LANGUAGE = {
     f"{LANGUAGE}{name}.py"
     for name in (
         "__init__", "bounded_templates", "chat_template", "config_fields", "decoder_caches",
-        "decoder_spec", "language_model", "opened", "paths", "saved_model", "sources",
+        "decoder_spec", "language_model", "messages", "opened", "paths", "saved_model", "sources",
         "tokenizer_files",
     )
 }  # fmt: skip

@@ -28,6 +28,7 @@ from anydim.cli.report.console import Console
 from anydim.runtime.program.callable_program import CallableProgram
 
 OR_FILES = ", or --input FILE.npz"
+_DRAWING = frozenset({"integers", "seed"})  # parameters of random inputs
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class CallInputs:
 
     def model(self, console: Console, request: Request) -> tuple[CallableProgram, arrays.Arrays]:
         """The model and the inputs of a call; raises UserError kinds for what does not fit."""
-        refuse_drawing(self.inputs, self.at, "seed")
+        refuse_drawing(self.inputs, self.at)
         found = arrays.read(self.inputs)
         if not self.inputs and self.at is None:
             need_sizes(request, OR_FILES)
@@ -52,17 +53,14 @@ class CallInputs:
         return made, arrays.draw_inputs(made, at, self.seed, dict(self.integers))
 
 
-def refuse_drawing(inputs: Sequence[str], at: dict[str, int] | None, *drawing: str) -> None:
-    """Raise OptionError for inputs from files with options of drawn ones.
-
-    `drawing` are the names of the command's parameters for random numbers.
-    """
+def refuse_drawing(inputs: Sequence[str], at: dict[str, int] | None) -> None:
+    """Raise OptionError for inputs from files with options of drawn ones."""
     if inputs and at is not None:
         raise OptionError("--input and --at cannot be combined", "the files determine the sizes")
     context = click.get_current_context()
     for param in context.command.params if inputs else ():
         given = context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
-        if given and param.name in ("integers", *drawing):
+        if given and param.name in _DRAWING:
             raise OptionError(f"--input and {param.opts[0]} cannot be combined",
                               "nothing is drawn: the files hold the inputs")  # fmt: skip
 
