@@ -28,7 +28,7 @@ from anydim.cli.report.console import Console
 from anydim.runtime.program.callable_program import CallableProgram
 
 OR_FILES = ", or --input FILE.npz"
-_DRAWING = frozenset({"integers", "seed"})  # parameters of random inputs
+_DRAWING = frozenset({"--integers", "--seed", "--random"})  # options of random inputs
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def refuse_drawing(inputs: Sequence[str], at: dict[str, int] | None) -> None:
     context = click.get_current_context()
     for param in context.command.params if inputs else ():
         given = context.get_parameter_source(param.name or "") is ParameterSource.COMMANDLINE
-        if given and param.name in _DRAWING:
+        if given and not _DRAWING.isdisjoint(param.opts):
             raise OptionError(f"--input and {param.opts[0]} cannot be combined",
                               "nothing is drawn: the files hold the inputs")  # fmt: skip
 
