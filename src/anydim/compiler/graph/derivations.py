@@ -13,7 +13,8 @@ Of some decisions only the answer belongs to it (`Constant.are_finite`): it is a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy
@@ -163,25 +164,61 @@ class Quantised:
 
     def run(self, *arrays: numpy.ndarray) -> numpy.ndarray:
         """The bytes, int8, or the scales, float32."""
-        array = arrays[0].transpose(self.order)
-        top = numpy.abs(array).max(self.along, keepdims=True, initial=0)
+        return self.run_with(arrays[0], self.tops(arrays[0]))
+
+    def tops(self, array: numpy.ndarray) -> numpy.ndarray:
+        """The largest magnitude of each column, some columns at a time."""
+        array = array.transpose(self.order)
+        shape = tuple(1 if n in self.along else size for n, size in enumerate(array.shape))
+        found = numpy.zeros(shape, array.dtype)
+        for own in _parts(array, whole=0 in self.along):
+            numpy.abs(array[own]).max(self.along, keepdims=True, initial=0, out=found[own])
+        return found
+
+    def run_with(self, array: numpy.ndarray, tops: numpy.ndarray) -> numpy.ndarray:
+        """What `run` returns, where the tops are known; scales do not read the array."""
         with numpy.errstate(all="ignore"):
             if self.scales:
-                scale = numpy.where(numpy.isfinite(top), top / _STEPS / MOST_STEP, numpy.nan)
-                shape = numpy.delete(array.shape, self.along)
+                scale = numpy.where(numpy.isfinite(tops), tops / _STEPS / MOST_STEP, numpy.nan)
+                shape = numpy.delete(tops.shape, self.along)
                 return scale.astype(numpy.float32).reshape(shape)
-            steps = numpy.where(top > SMALLEST_TOP, _STEPS / top, 0)
+            array = array.transpose(self.order)
+            steps = numpy.where(tops > SMALLEST_TOP, _STEPS / tops, 0)
             return self._round(array, numpy.broadcast_to(steps, array.shape))
 
     def _round(self, array: numpy.ndarray, steps: numpy.ndarray) -> numpy.ndarray:
         """The bytes, some at a time: products are float64."""
         made = numpy.empty(array.shape, numpy.int8)
-        part = max(1, _AT_ONCE * len(array) // max(1, array.size))
-        for begin in range(0, len(array), part):
-            own = slice(begin, begin + part)
+        for own in _parts(array):
             scaled = numpy.rint(array[own] * steps[own])
             made[own] = numpy.where(numpy.isfinite(scaled), scaled, 0)
         return made
+
+
+def _parts(array: numpy.ndarray, whole: bool = False) -> Iterator[slice]:
+    """Slices of the first axis with some elements each; `whole`: one slice."""
+    part = max(1, len(array) if whole else _AT_ONCE * len(array) // max(1, array.size))
+    for begin in range(0, len(array), part):
+        yield slice(begin, begin + part)
+
+
+class SharedTops:
+    """The bytes and the scales of a constant: the first of them computes the tops of both."""
+
+    def __init__(self, given: Constant) -> None:
+        self._given, self._lock = given, threading.Lock()
+        self._tops: numpy.ndarray | None = None
+
+    def run(self, step: Quantised) -> numpy.ndarray:
+        """The result of a step; threads may call it at the same time."""
+        array = None
+        with self._lock:
+            if self._tops is None:
+                array = self._given.elements
+                self._tops = step.tops(array)
+        if array is None:
+            array = self._tops if step.scales else self._given.elements
+        return step.run_with(array, self._tops)
 
 
 Step: TypeAlias = "Evaluated | Scaled | LastAxis | Converted | InPanels | Quantised"

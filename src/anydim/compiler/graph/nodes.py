@@ -87,10 +87,12 @@ class Constant:
 
     @staticmethod
     def later(
-        step: Step, dtype: numpy.dtype[Any], shape: Sequence[int], *inputs: Constant
-    ) -> Constant:
-        """The result of a step, which is computed at each access."""
+        step: Step, dtype: numpy.dtype[Any], shape: Sequence[int], *inputs: Constant,
+        run: Callable[[], numpy.ndarray] | None = None,
+    ) -> Constant:  # fmt: skip
+        """The result of a step, which is computed at each access; by `run`, if given."""
         made = Constant(None, Derivation(step, inputs))
+        made._read = run
         made.dtype, made.shape = dtype, tuple(shape)
         return made
 

@@ -24,12 +24,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from itertools import takewhile
 
 from anydim.base.dtypes import float32, int4, int8, int32
 from anydim.base.records import dataclass
 from anydim.base.text import count_of
-from anydim.compiler.graph.derivations import MOST_STEP, SMALLEST_TOP, Evaluated, Quantised
+from anydim.compiler.graph.derivations import (
+    MOST_STEP,
+    SMALLEST_TOP,
+    Evaluated,
+    Quantised,
+    SharedTops,
+)
 from anydim.compiler.graph.nodes import Constant, Graph
 from anydim.compiler.kernels.inference import free_axes
 from anydim.compiler.kernels.launch import Machine
@@ -312,11 +319,14 @@ class _Work:
             kept = tuple(axis.extent for n, axis in enumerate(axes) if n not in along)
             self.types[names[0]] = TensorType(int8, tuple(axis.extent for axis in axes))
             self.types[names[1]] = TensorType(float32, kept)
+            shared = SharedTops(held)
             for name, scales in zip(names, (False, True)):
                 kind = self.types[name]
                 shape = [size.constant or 0 for size in kind.shape]
                 step = Quantised(order, along, scales)
-                self.constants[name] = Constant.later(step, kind.dtype.numpy, shape, held)
+                self.constants[name] = Constant.later(
+                    step, kind.dtype.numpy, shape, held, run=partial(shared.run, step)
+                )
             self._weights[key] = names[0], names[1]
         return self._weights[key]
 
