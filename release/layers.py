@@ -9,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy
 
 import anydim as ad
+from anydim.api.cached_graph import over_rows
+from anydim.compiler.frontends.growing_caches import with_spare_capacity
+from anydim.serving.language_models.decoder_caches import NEW, OPTIONAL, ROWS
+from anydim.serving.language_models.decoder_graph import build_decoder
+from anydim.serving.language_models.decoder_spec import DecoderSpec, LayerSpec, Rope
+from anydim.serving.language_models.matrices import Blocks
 
 Fused = Callable[[ad.Builder, Any, Any], Any]  # of a graph, a result and a value of its shape
 _CHANNELS = 64  # of all layers inside a network
@@ -46,12 +53,39 @@ _IMAGES = (  # kernel, stride, whether each channel is alone, the epilogues
 )
 
 
-def graphs() -> Iterator[ad.Builder]:
-    """Networks of images of free and of known sizes, of sequences, and elementwise functions."""
-    yield _images("free")
-    yield _images("known")
-    yield _sequences()
-    yield _elements()
+def graphs() -> Iterator[tuple[Any, str | None]]:
+    """Networks of images of free and of known sizes, of sequences, elementwise functions, and
+    language models; each with a precision."""
+    for made in (_images("free"), _images("known"), _sequences(), _elements()):
+        yield made, None
+    for bits, has_minima in ((4, True), (4, False), (8, False)):
+        for precision in (None, "int8"):
+            yield _decoder(bits, has_minima), precision
+
+
+def _decoder(bits: int, has_minima: bool) -> Any:
+    """A language model of the sizes of SmolLM2-135M, with weights of few bits in blocks of 32.
+
+    Its libraries serve other sizes, too, and so do a third of its kernels.
+    """
+    rope = Rope(tuple(10_000 ** (-n / 32) for n in range(32)), interleaved=True)
+    layers = (LayerSpec(None, rope),) * 3
+    spec = DecoderSpec("llama", 49152, 576, 9, 3, 64, layers, 8192, 1e-5, score_scale=64**-0.5)
+
+    def weights(name: str) -> Any:
+        stem, kind = name.split(".")[-2:]
+        if kind == "bias" or stem == "head" or stem not in spec.parts | {"norm", "embedding"}:
+            return None
+        shape = [size or 1536 for size in spec.expected_shape(stem)]
+        if len(shape) == 1:
+            return numpy.ones(shape, numpy.float32)
+        scales = numpy.ones((shape[0], shape[1] // 32), numpy.float32)
+        tied = stem == "embedding"
+        codes = numpy.ones(shape, ml_dtypes.int4 if bits == 4 and not tied else numpy.int8)
+        return Blocks(codes, scales, scales if has_minima and not tied else None, 32)
+
+    rows = dict.fromkeys((NEW, *OPTIONAL.values()), ROWS)
+    return over_rows(with_spare_capacity(build_decoder(spec, weights, "decoder")), rows)[0]
 
 
 def _number(g: ad.Builder, value: float) -> Any:

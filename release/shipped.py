@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,12 @@ import anydim as ad
 from anydim.base import cache, settings
 from anydim.compiler.native.build import prepare
 from anydim.compiler.pipeline import run_pipeline
+from anydim.compiler.targets.processor import describe_processor
 from anydim.compiler.targets.target import Source
 from anydim.compiler.targets.targets import target
 from release import layers
 
-LEVELS = ("x86-64-v3", "x86-64-v4", "aarch64")
+LEVELS = {"x86-64-v3": "vnni", "x86-64-v4": "vnni", "aarch64": "dotprod"}  # and dot products
 L1_BYTES = (32 * 1024, 48 * 1024)
 _LAYERS = (  # of images: channels, kernel, stride, groups
     (64, 3, 1, 1), (64, 1, 1, 1), (64, 3, 2, 1), (64, 3, 1, 64), (3, 7, 2, 1), (64, 5, 1, 1),
@@ -86,21 +89,26 @@ def _attention(g: ad.Builder) -> None:
     g.output("mixed", g.matmul(g.softmax(scores, axis=-1), v))
 
 
-def portable(levels: tuple[str, ...]) -> list[dict[str, Source]]:
-    """The modules of portable libraries and kernels that the programs take, for each level."""
-    found: list[dict[str, Source]] = [{} for _ in levels]
-    for graph in (program(), *layers.graphs()):
-        compiled = run_pipeline(graph, None, 2, lambda *progress: None)
-        for level, modules in zip(levels, found):
+def portable(levels: Sequence[str]) -> dict[str, dict[str, Source]]:
+    """The modules of portable libraries and kernels that the programs take, for each level, and
+    those of dot products of bytes for the level with instructions for them."""
+    found: dict[str, dict[str, Source]] = defaultdict(dict)
+    for graph, precision in ((program(), None), *layers.graphs()):
+        compiled = run_pipeline(graph, None, 2, lambda *progress: None, precision=precision)
+        for level in levels:
             for l1_bytes in L1_BYTES[: 2 if level.startswith("x86") else 1]:
                 code = target("llvm", level)
                 code = replace(code, processor=replace(code.processor, l1_bytes=l1_bytes))
-                sources = prepare(compiled.again(code, 2).made, code).sources
-                modules.update((n, each) for n, each in sources.items() if each.processor)
+                made = compiled.again(code, 2).made
+                with_dots = describe_processor(f"{level}+{LEVELS[level]}")
+                for own in (code, replace(code, processor=with_dots)):
+                    for name, source in prepare(made, own).sources.items():
+                        if source.processor:
+                            found[source.processor.name][name] = source
     return found
 
 
-def write(folder: Path, levels: tuple[str, ...] = LEVELS) -> int:
+def write(folder: Path, levels: Sequence[str] = tuple(LEVELS)) -> int:
     """Fill a folder with objects of some levels; returns how many."""
     shutil.rmtree(folder, ignore_errors=True)  # else what it holds would not be made
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
@@ -108,8 +116,8 @@ def write(folder: Path, levels: tuple[str, ...] = LEVELS) -> int:
             with settings.override(cache_dir=first, use_cache=True):
                 modules = portable(levels)
             with settings.override(cache_dir=second, use_cache=True):
-                for level, wanted in zip(levels, modules):
-                    target("llvm", level).compile(wanted)
+                for name, wanted in modules.items():
+                    target("llvm", name).compile(wanted)
         found = sorted(Path(second, "objects").glob("??/*"))
         folder.mkdir(parents=True, exist_ok=True)
         for path in found:

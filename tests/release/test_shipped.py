@@ -15,6 +15,7 @@ from anydim.compiler.kernels.matmul.int8.int8_micro_kernels import bytes_library
 from anydim.compiler.kernels.matmul.register_tile import Tile
 from anydim.compiler.native.build import prepare
 from anydim.compiler.pipeline import run_pipeline
+from anydim.compiler.targets.llvm.render import level_of
 from anydim.compiler.targets.processor import describe_processor, every_name
 from anydim.compiler.targets.targets import target
 from release import shipped
@@ -56,7 +57,21 @@ def test_a_processor_with_other_vectors_or_objects_has_no_level() -> None:
     assert replace(known, features=fewer).level is None
 
 
-def test_libraries_of_floats_are_portable_and_those_of_bytes_are_not() -> None:
+@pytest.mark.parametrize("name", every_name())
+def test_dot_products_of_bytes_are_for_the_level_with_their_instructions(name: str) -> None:
+    processor = describe_processor(name)
+    level, found = processor.level, processor.level_with_dots
+    if level is None or found is None:
+        assert level is found
+        return
+    assert (found != level) == (name.partition("+")[2] in ("vnni", "dotprod", "amx"))
+    assert level.has <= found.has <= processor.has
+    assert level_of(bytes_library(TILE, True, 1), processor) == found
+    assert level_of(bytes_library(TILE, True, 4), processor) == processor
+    assert level_of(contraction_libraries(TILE, ad.float32)[0], processor) == level
+
+
+def test_libraries_of_floats_are_portable_and_those_of_tiles_are_not() -> None:
     for dtype, expected in ((ad.float32, True), (ad.float64, True), (ad.float16, False)):
         assert {each.portable for each in contraction_libraries(TILE, dtype)} == {expected}
     assert not bytes_library(TILE, True, 4).portable

@@ -126,6 +126,14 @@ class Processor:
         own = (self.vector_bytes, self.registers)
         return found if found and (found.vector_bytes, found.registers) == own else None
 
+    @cached_property
+    def level_with_dots(self) -> Processor | None:
+        """The level with instructions for dot products of bytes, if this processor has them."""
+        level = self.level
+        row = None if level is None else _BY_NAME[level.name]
+        names = [name for name in _DOTS if row and self.has.issuperset(row.more.get(name, "?"))]
+        return describe_processor(f"{level.name}+{names[0]}") if level and names else level
+
     @property
     def as_plain(self) -> Processor:
         """The same for targets without syntax for tiles and the like."""
@@ -146,6 +154,7 @@ class Processor:
         return frozenset(_FLAGS.get(f, f.replace(".", "_").replace("-", "_")) for f in self.has)
 
 
+_DOTS = ("vnni", "dotprod")  # optional features of rows
 _KEPT = 40 << 20  # assumed size of the last-level cache
 _SAME = {"AMD64": "x86_64", "amd64": "x86_64", "arm64": "aarch64"}
 _FLAGS = {

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import field
 from functools import cached_property
 
-from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64
+from anydim.base.dtypes import DType, boolean, float32, float64, int8, int32, int64, uint8
 from anydim.base.records import SHOWN_IF_SET, dataclass
 from anydim.compiler.kernels.ir.steps import Step
 from anydim.compiler.kernels.ir.values import INDEX, Type
 
 PORTABLE = (float32, float64)  # their code gains nothing from features beyond a processor level
 _PORTABLE_OPERANDS = frozenset((*PORTABLE, int32, int64, boolean))
+_BYTES = frozenset((int8, uint8))  # kernels that only move bytes gain from byte permutations
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,15 @@ class Library:
     `identity` distinguishes it from every library of other functions; '' means that functions are
     compared. With an identity, `made` may build the functions at the first access. A `portable`
     library gains nothing from features beyond its processor's level: it is compiled for that level
-    (`Processor.level`), so that one object serves many machines.
+    (`Processor.level`), so that one object serves many machines. One with `dots` of bytes is
+    compiled for the level with instructions for them, where the processor has these.
     """
 
     name: str
     made: tuple[Function, ...] | Callable[[], tuple[Function, ...]]
     identity: str = ""
     portable: bool = False
+    dots: bool = False
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:
@@ -129,4 +132,6 @@ class Kernel:
     def portable(self) -> bool:
         """Whether it gains nothing from features beyond its processor's level; see `Library`."""
         dtypes = {operand.dtype for operand in self.operands}
+        if not dtypes.isdisjoint(_BYTES) and float32 in dtypes:
+            dtypes -= _BYTES
         return dtypes <= _PORTABLE_OPERANDS and all(each.portable for each in self.libraries)

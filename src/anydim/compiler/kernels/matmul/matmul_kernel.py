@@ -143,11 +143,11 @@ def shared_library(
 
 def function_library(
     name: str, parameters: Iterable[ir.Pointer | ir.Scalar], write: Callable[[Writer], None],
-    dtype: DType | None = None, scalars: Iterable[str] = (),
+    dtype: DType | None = None, scalars: Iterable[str] = (), dots: bool = False,
 ) -> ir.Library:  # fmt: skip
     """Return a library of one function `name`; `write` emits its body on demand.
 
-    The size parameters `scalars` follow the others.
+    The size parameters `scalars` follow the others; `dots`: the function has products of bytes.
     """
     own = (*parameters, *map(ir.Scalar, scalars))
 
@@ -156,7 +156,7 @@ def function_library(
         write(code)
         return (ir.Function(name, own, code.written, public=True),)
 
-    return ir.Library(name, make_functions, name, dtype in ir.PORTABLE)
+    return ir.Library(name, make_functions, name, dtype in ir.PORTABLE, dots)
 
 
 def call(function: ir.Function, **own: ir.Value | ir.Address) -> ir.Call:

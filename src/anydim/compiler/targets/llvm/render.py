@@ -46,7 +46,9 @@ def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
 
 def level_of(code: ir.Kernel | ir.Library, processor: Processor) -> Processor:
     """Return the processor that code is compiled for; for portable code, the processor's level."""
-    return (code.portable and processor.level) or processor
+    with_dots = isinstance(code, ir.Library) and code.dots
+    level = processor.level_with_dots if with_dots else processor.level
+    return (level if code.portable else None) or processor
 
 
 def render(code: ir.Kernel | ir.Library, processor: Processor, names: bool = False) -> str:

@@ -58,7 +58,9 @@ def tiles_of_words(machine: Machine, word: WordType = BYTES) -> Tile | None:
 def bytes_library(tile: Tile, a_unsigned: bool, depth: int) -> ir.Library:
     """Return the library for a register tile, the sign of a, and the words per product."""
     prefix = bytes_prefix(tile, a_unsigned, depth)
-    return ir.Library(prefix, partial(_functions, tile, a_unsigned, depth, prefix), identity=prefix)
+    vectors = depth == 1
+    made = partial(_functions, tile, a_unsigned, depth, prefix)
+    return ir.Library(prefix, made, prefix, portable=vectors, dots=vectors)
 
 
 def _functions(tile: Tile, a_unsigned: bool, depth: int, prefix: str) -> tuple[ir.Function, ...]:

@@ -37,7 +37,11 @@ def byte_libraries(tile: QuantTile) -> tuple[ir.Library, ...]:
     """Return a library for each height, so that threads share the compilation."""
     return tuple(
         function_library(
-            name_of(tile, height), row_parameters(wide=False), partial(_sums, tile, height)
+            name_of(tile, height),
+            row_parameters(wide=False),
+            partial(_sums, tile, height),
+            float32,
+            dots=True,
         )
         for height in tile.heights
     )

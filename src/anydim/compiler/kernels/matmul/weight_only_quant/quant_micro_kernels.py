@@ -79,10 +79,11 @@ def narrow_libraries(tile: QuantTile) -> tuple[ir.Library, ...]:
                 name_of(tile, height, wide),
                 row_parameters(wide),
                 partial(_rows, tile, height, wide),
+                float32,
             )
             for height, wide in rows
         ),
-        function_library(decode_name(tile), decoded, partial(_decode, tile)),
+        function_library(decode_name(tile), decoded, partial(_decode, tile), float32),
     )
 
 
