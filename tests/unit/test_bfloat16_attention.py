@@ -46,11 +46,12 @@ def call(run: ad.Model, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 @needs_pairs
-def test_models_round_both_products() -> None:
+@pytest.mark.parametrize("precision", ["bfloat16", "int8"])
+def test_models_round_both_products(precision: str) -> None:
     run, shared, exact = (encoder(p, threads=n) for p, n in (
-        ("bfloat16", 1), ("bfloat16", 3), ("exact", 1)))  # fmt: skip
+        (precision, 1), (precision, 3), ("exact", 1)))  # fmt: skip
     text = " ".join(str(run.explain()).split())
-    assert "bfloat16: 2 of 2 products" in text and "attention_bfloat16" in text
+    assert "attention_bfloat16" in text and (precision == "int8" or "16: 2 of 2 products" in text)
     for length in (0, 1, 23, 24, 77, 200):
         arrays = sequences(4, length)
         whole, want = call(run, arrays), call(exact, arrays)
@@ -64,7 +65,7 @@ def test_models_round_both_products() -> None:
 
 @needs_pairs
 @pytest.mark.parametrize("precision", [
-    "exact", "int8", {"s": "exact", "*": "bfloat16"}, {"o": "exact", "*": "bfloat16"},
+    "exact", {"s": "exact", "*": "int8"}, {"o": "exact", "*": "bfloat16"},
 ], ids=str)  # fmt: skip
 def test_a_product_that_stays_keeps_the_other(precision: object) -> None:
     run, exact = encoder(precision), encoder("exact")
@@ -72,9 +73,51 @@ def test_a_product_that_stays_keeps_the_other(precision: object) -> None:
     np.testing.assert_array_equal(call(run, arrays), call(exact, arrays))
 
 
+def decoder(dtype: ad.DType, precision: str, threads: int = 1) -> ad.Model:
+    """Attention of `s` queries behind `past` keys, as in a decoder: caches, and their new ends."""
+    g = ad.Builder("decoder")
+    s, past = g.dim("s", 0, 64), g.dim("past", 0, 2000)
+    q = g.input("q", ad.float32, (1, 2, 3, s, DEPTH))
+    shape = (1, 2, past + s, DEPTH)
+    keys, values = (g.cast(g.input(n, dtype, shape), to=ad.float32) for n in ("keys", "values"))
+    own = g.unsqueeze(
+        g.add(g.range(count=s), g.size_tensor(values=(past,), scalar=True)), axes=(1,)
+    )
+    x = g.einsum(q, keys, equation="bhgid,bhjd->bhgij") * np.float32(0.25)
+    x = g.where(g.less_equal(g.range(count=past + s), own), x, np.float32("-inf"))
+    g.output("y", g.einsum(g.softmax(x, axis=-1), values, equation="bhgij,bhjd->bhgid"))
+    return ad.compile(g, precision=precision, threads=threads)
+
+
 @needs_pairs
-def test_keys_of_another_length_stay_float32() -> None:
-    assert "bfloat16: 0 of 2 products" in " ".join(str(encoder("bfloat16", "t").explain()).split())
+@pytest.mark.parametrize("dtype", [ad.float32, ad.bfloat16], ids=str)
+def test_a_token_has_its_bits_in_any_part_of_a_prompt(dtype: ad.DType) -> None:
+    """Alone, among few keys and among many; by caches of float32 and of bfloat16."""
+    random = np.random.default_rng(1)
+    q, keys, values = (random.standard_normal((1, 2, *more, DEPTH)).astype(np.float32)
+                       for more in ((3, 600), (600,), (600,)))  # fmt: skip
+    keys, values = (a.astype(ad.bfloat16.numpy).astype(dtype.numpy) for a in (keys, values))
+    made = decoder(dtype, "bfloat16"), decoder(dtype, "int8", 2)
+    exact = decoder(ad.float32, "exact")
+    floats = [a.astype(np.float32) for a in (keys, values)]
+    for first, last in ((0, 40), (490, 550), (560, 600)):
+        whole, other = (call(run, [q[..., first:last, :], keys[:, :, :last], values[:, :, :last]])
+                        for run in made)  # fmt: skip
+        want = call(exact, [q[..., first:last, :], *(a[:, :, :last] for a in floats)])
+        assert 0 < abs(whole - want).max() <= 0.03
+        np.testing.assert_array_equal(other, whole)
+        for at in (first, first + 1, first + 17, last - 1):
+            own = [q[..., at : at + 1, :], keys[:, :, : at + 1], values[:, :, : at + 1]]
+            for run in made:
+                np.testing.assert_array_equal(call(run, own)[..., 0, :], whole[..., at - first, :])
+
+
+@needs_pairs
+def test_caches_of_bfloat16_are_read_in_place() -> None:
+    """Without a copy in float32, which the default needs."""
+    counts = {(d, p): len(decoder(d, p).program.sites) for d in (ad.float32, ad.bfloat16)
+              for p in ("exact", "int8")}  # fmt: skip
+    assert counts[ad.bfloat16, "int8"] == counts[ad.float32, "int8"] < counts[ad.bfloat16, "exact"]
 
 
 @needs_pairs

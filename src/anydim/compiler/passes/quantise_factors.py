@@ -9,7 +9,7 @@
 
 with constant weights w' = round(w(k,n) * 127 / max over k of abs(w)) and scale of their columns.
 Sums are exact integers, so a row has its bits in any company. Of a convolution, an image is the
-row: its windows overlap. Products of two values of the call stay float32, and convolutions of
+row: its windows overlap. Products of two values of the call stay as they are, and convolutions of
 channel groups, of images that may be small, and by Winograd's algorithm of few channels. Weights
 that are codes of 4 bits times scales of blocks are left as they are where a kernel adds their
 products with bytes exactly, block by block:

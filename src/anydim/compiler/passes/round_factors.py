@@ -7,9 +7,8 @@ with constant weights w' of 16 bits. With "bfloat16x3" and "bfloat16x2" w' are t
 the weights, and kernels split a likewise (`matmul/int8/float_parts.py`):
     y(m,n) +=! a(m,k) * float(w'(j,k,n))
 
-Both products of attention are rounded by "bfloat16", where queries and keys have one length; other
-products of two values of the call stay float32. So do 3 x 3 convolutions in a quarter of their
-products (Winograd's algorithm).
+Both products of attention are rounded by "bfloat16" and "int8"; other products of two values of the
+call stay float32. So do 3 x 3 convolutions in a quarter of their products (Winograd's algorithm).
 
 After: every product and convolution with constant weights uses the bfloat16 kernel of this machine
 if there is one, and it is not slower than the float32 kernel by the rules of sizes below.
@@ -40,9 +39,9 @@ from anydim.compiler.passes.flow import (
     unpack,
 )
 from anydim.compiler.passes.fuse import attention_candidates
-from anydim.compiler.passes.options import BFLOAT16, BFLOAT16_PARTS
+from anydim.compiler.passes.options import BFLOAT16, BFLOAT16_PARTS, INT8
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Index, Read, Statement, TensorType
-from anydim.lang.tree.affine import address, affine
+from anydim.lang.tree.affine import address, affine, body_at
 from anydim.sizes import as_size, product
 
 # Fewer cost more than in float32: 1000 rows by 3 x 1000 1.41, by 16 x 4096 1.61, by 64 x 16 1.14.
@@ -74,25 +73,29 @@ class RoundFactors:
     notes: list[str] = field(default_factory=list)
 
     def run(self, graph: Graph) -> Graph:
-        named = {*BFLOAT16_PARTS} & {self.precision, *self.nodes.values()}
-        if not named:
+        given = {self.precision, *self.nodes.values()}
+        named = {*BFLOAT16_PARTS} & given
+        if not named | {INT8} & given:
             return graph
         work = Rounding(graph, self.machine, self.templates)
         lines = [
             work.round_product(line, self.nodes.get(line.source, self.precision))
             for line in unpack(graph)
         ]
-        if BFLOAT16 in named:
+        if {BFLOAT16, INT8} & given:
             lines = work.round_attention(lines, self._is_rounded)
         products = [line for line in lines if is_product(line.statement) or line in work.made]
-        if products:
+        if products and named:
             name = self.precision if self.precision in named else min(named)
             self.notes.append(_note(name, len(work.made), len(products), self.machine))
+        elif work.made:
+            count = count_of(len(work.made), "product")
+            self.notes.append(f"precision int8: {count} of attention with factors of bfloat16")
         graph = graph.replace(constants=work.constants)
         return pack(graph, live(lines, graph.outputs), work.types)
 
     def _is_rounded(self, line: Line) -> bool:
-        return self.nodes.get(line.source, self.precision) == BFLOAT16
+        return self.nodes.get(line.source, self.precision) in (BFLOAT16, INT8)
 
 
 def _note(name: str, rounded: int, products: int, machine: Machine) -> str:
@@ -144,19 +147,55 @@ class Rounding:
         return new
 
     def round_attention(self, lines: Sequence[Line], wanted: Callable[[Line], bool]) -> list[Line]:
-        """The lines, with rounded factors of both products of attention if a kernel takes them."""
-        found, rounded = attention_candidates(lines, self._clusters(lines)), list(lines)
-        for n in (n for members in found for n in members):
-            if is_product(lines[n].statement) and wanted(lines[n]):
-                rounded[n] = self._round(lines[n])
-        clusters, made = self._clusters(rounded), list(lines)
-        for members in found:
+        """The lines, with rounded factors of both products of attention if a kernel takes them.
+
+        Caches of bfloat16 are read as they are, without a copy in float32.
+        """
+        widened = {line.target: line.statement for line in lines if self._is_widening(line)}
+        rounded, made = list(lines), list(lines)
+        for n, line in enumerate(lines):
+            if self._has_values_of_calls(line) and wanted(line):
+                rounded[n] = self._round_values(line, widened)
+        clusters = self._clusters(rounded)
+        for members in attention_candidates(rounded, clusters):
             match = clusters.template(members)
             if match is not None and match.rounds:
                 for n in members:
                     made[n] = rounded[n]
         self.made += [line for line in made if line not in lines]
         return made
+
+    def _is_widening(self, line: Line) -> bool:
+        """Whether a line converts elements of bfloat16."""
+        body = line.statement.body
+        if line.statement.combine or not isinstance(body, Cast) or body.dtype != float32:
+            return False
+        read = body.argument
+        if not isinstance(read, Read) or read.default is not None or read.flat:
+            return False
+        return self.types[read.tensor].dtype == bfloat16
+
+    def _has_values_of_calls(self, line: Line) -> bool:
+        """Whether a line is a product of two values of the call, of float32 or bfloat16."""
+        if not is_product(line.statement) or self.types[line.target].dtype != float32:
+            return False
+        assert isinstance(line.statement.body, Apply)
+        names = {read_of(each).tensor for each in line.statement.body.arguments}
+        known = all(self.types[name].dtype in (float32, bfloat16) for name in names)
+        return known and not names & set(self.constants)
+
+    def _round_values(self, line: Line, widened: Mapping[str, Statement]) -> Line:
+        """The product with rounded factors; those that are only widened are read before."""
+        assert isinstance(line.statement.body, Apply)
+        factors = []
+        for read in map(read_of, line.statement.body.arguments):
+            value: Expr = read
+            if read.tensor in widened and not read.flat and read.default is None:
+                value = body_at(widened[read.tensor], read.indices)
+            elif self.types[read.tensor].dtype == bfloat16:
+                value = Cast(float32, read)
+            factors.append(Cast(float32, Cast(bfloat16, value)))
+        return Line(line.statement.with_body(Apply("mul", tuple(factors))), line.source)
 
     def _clusters(self, lines: Sequence[Line]) -> Clusters:
         graph = self.graph.replace(types=self.types, constants=self.constants)

@@ -7,7 +7,8 @@ Rounding twice is rounding once, so this changes no bit. The value takes half of
 products read its rows where they lie instead of packing them (`matmul/int8/packed_layout.py`). If
 others read the value as well, as residuals do, the kernel stores both. The outer rounding stays: it
 distinguishes attention with rounded factors from attention of 16-bit values. If a value is stored
-rounded only, the functions behind its last reduction are those of `COARSE`.
+rounded only, the functions behind its last reduction are those of `COARSE`. Concatenations stay:
+one that appends to a cache in place would round all of it.
 
 After: no kernel rounds a value of another kernel that could store it rounded.
 """
@@ -20,6 +21,7 @@ from dataclasses import replace
 from anydim.base.dtypes import bfloat16, float32
 from anydim.base.records import dataclass
 from anydim.compiler.graph.nodes import FUSED, Graph, Node
+from anydim.compiler.kernels.concat.concat_form import concat_form_of
 from anydim.compiler.kernels.launch import Machine
 from anydim.compiler.kernels.template import Template, first_match
 from anydim.compiler.passes.flow import fused_node, group_of, unique_name, with_nodes
@@ -64,6 +66,8 @@ class _Storing:
         readers = [n for n in self.readers.get(name, ()) if _rounds(self.nodes[n], name)]
         writer = self.writer[name]
         if not readers or self.nodes[writer].operator != FUSED:
+            return
+        if concat_form_of(self.nodes[writer].group, self.graph.box) is not None:
             return
         narrow = unique_name(f"{name}{ROUNDED}", self.types)
         types = {**self.types, narrow: TensorType(bfloat16, self.types[name].shape)}

@@ -203,7 +203,7 @@ def are_words(factor: Factor) -> bool:
     """Whether rows of 16-bit elements begin at words."""
     at = factor.address
     steps = (at.constant, *(step for _, step in at.terms))
-    ones = [step for step in steps if step.constant is None or step.constant % 2]
+    ones = [step for step in steps if step.divide_exactly(2) is None]
     return [step.constant for step in ones] == [1]
 
 

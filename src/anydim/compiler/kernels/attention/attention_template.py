@@ -90,13 +90,7 @@ def _propose(form: AttentionForm, task: Task) -> Attention | None:
 
 
 def _propose_pairs(form: AttentionForm, task: Task) -> Bfloat16Attention | None:
-    """Propose for queries and keys of one length.
-
-    A query of few, as in a decoder's step, would not pay for packed values, and has the same bits
-    there as among many.
-    """
-    whole = form.query.extent == form.key.extent and (form.depth.extent.constant or 1) % 2 == 0
-    if not (form.rounds and task.machine.pairs and whole):
+    if not (form.rounds and task.machine.pairs) or (form.depth.extent.constant or 1) % 2:
         return None
     in_rows = form.keys.address.stride(form.depth.name).constant == 1
     if form.keys.tensor in form.narrow and in_rows and not are_words(form.keys):
@@ -161,8 +155,11 @@ def _versions(form: AttentionForm, schedule: Attention, box: Box) -> Listed:
 
 
 def _lower_pairs(form: AttentionForm, schedule: Bfloat16Attention, task: Task) -> Launch:
-    """Lower to the kernel of bfloat16, and to that of float32 for few keys that it has to round."""
-    if form.narrow:
+    """Lower to the kernel of bfloat16, and to that of float32 for few keys that it has to round.
+
+    Queries of other keys, as in a decoder's step, have the bits that they have among more keys.
+    """
+    if form.narrow or form.query.extent != form.key.extent:
         return _lower(form, schedule, task)
     plain = _propose(_exact(form), task)
     return versioned_launch(

@@ -17,19 +17,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache, partial
 
-from anydim.base.dtypes import DType, bfloat16, float32, int32, uint16
+from anydim.base.dtypes import DType, bfloat16, float32, uint16
 from anydim.compiler.kernels import ir
-from anydim.compiler.kernels.attention.attention_plan import LOOP
+from anydim.compiler.kernels.attention.attention_plan import LINE, LOOP
 from anydim.compiler.kernels.codegen.arithmetic import first_lanes
 from anydim.compiler.kernels.codegen.register_transpose import (
     concatenated_vectors,
     transposed_block,
 )
 from anydim.compiler.kernels.codegen.writer import Buffer, Writer
-from anydim.compiler.kernels.ir import Like, constant, dot_pairs, fma, for_pairs, least
+from anydim.compiler.kernels.ir import (
+    Like,
+    constant,
+    dot_pairs,
+    fma,
+    for_pairs,
+    least,
+    shuffle,
+)
 
 GROUP = 4  # elements of a row per load, and lanes per transpose
 AHEAD = 6  # panels: the keys of a decoder's step are far, and 16 rows alternately are no stream
+VALUES_AHEAD = 64  # rows of values that are packed
 POINTERS = ("a", "b", "c")
 SCALARS = ("count", "a_row", "b_row", "b_panel", "c_row", "vectors")
 
@@ -40,16 +49,16 @@ def pack_keys(
 ) -> tuple[ir.Step, ...]:  # fmt: skip
     """Return steps that fill "packed_keys" from rows of `depth` elements, `stride` apart.
 
-    Elements of `narrow` keys lie in memory as words.
+    With `pairs`, panels have words; elements of `narrow` keys lie in memory as words.
     """
-    code, each = Writer("keys_"), 2 if narrow else 1
+    code = Writer("keys_")
     source, held = Buffer(code, keys, float32), count
     if narrow:
-        start, stride, depth, pairs = start / 2, stride / 2, depth // 2, False
+        start, stride = start / 2, stride / 2
+    words, each = depth // 2 if pairs else depth, 2 if pairs and not narrow else 1
     with code.range(0, LOOP.panels) as panel:
         first = code.let(panel * lanes)
-        size = depth // 2 if pairs else depth
-        target = Buffer(code, "packed_keys", float32).part(code.let(first * size))
+        target = Buffer(code, "packed_keys", float32).part(code.let(first * words))
         whole = code.let(first + lanes <= held)
         for last in (None, held - 1):
             with code.when(whole) if last is None else code.otherwise():
@@ -57,47 +66,47 @@ def pack_keys(
                 own = numbers if last is None else (least(n, last) for n in numbers)
                 rows = [source.part(code.let(n * stride + start)) for n in own]
                 ahead = code.let((first + AHEAD * lanes) * stride + start)
-                prefetch = partial(_prefetch, code, keys, ahead, stride, each)
-                _panel(code, rows, target, depth, pairs, prefetch)
+                prefetch = partial(_prefetch, code, keys, ahead, stride, 2 if narrow else 1)
+                _panel(code, rows, target, words, each, prefetch)
     return code.written
 
 
 def _prefetch(
-    code: Writer, keys: str, start: ir.Value, stride: ir.Value, each: int, column: ir.Value,
-    lanes: int,
+    code: Writer, keys: str, start: ir.Value, stride: ir.Value, scale: int, column: ir.Value,
+    group: int, lanes: int,
 ) -> None:  # fmt: skip
-    """Prefetch the line at `column` of every fourth row: the next three columns get the others."""
-    offset = code.let(start + (column / GROUP & GROUP - 1) * stride + column)
-    for row in range(0, lanes, GROUP):
-        code.emit(ir.Prefetch(keys, (offset + stride * row) * each, far=True))
+    """Prefetch the line at `column` of some rows: further columns of the line get the others."""
+    every = LINE // (group * float32.bytes)
+    offset = code.let(start + (column / group & every - 1) * stride + column)
+    for row in range(0, lanes, every):
+        code.emit(ir.Prefetch(keys, (offset + stride * row) * scale, far=True))
 
 
 def _panel(
-    code: Writer, rows: list[Buffer], target: Buffer, depth: int, pairs: bool,
-    prefetch: Callable[[ir.Value, int], None],
+    code: Writer, rows: list[Buffer], target: Buffer, words: int, each: int,
+    prefetch: Callable[[ir.Value, int, int], None],
 ) -> None:  # fmt: skip
-    """Pack a panel of rows: four elements of each at a time, then the remainder."""
-    whole = depth // GROUP * GROUP
+    """Pack a panel of rows, four words of `each` elements at a time, then the remainder."""
+    whole = words // GROUP * GROUP
     if whole:
         with code.range(0, whole, GROUP) as column:
-            prefetch(column, len(rows))
-            _columns(code, rows, column, GROUP, target, pairs)
-    if whole < depth:
-        _columns(code, rows, constant(whole), depth - whole, target, pairs)
+            prefetch(column * each, GROUP * each, len(rows))
+            _columns(code, rows, column, GROUP, target, each)
+    if whole < words:
+        _columns(code, rows, constant(whole), words - whole, target, each)
 
 
 def _columns(
-    code: Writer, rows: list[Buffer], column: ir.Value, count: int, target: Buffer, pairs: bool
+    code: Writer, rows: list[Buffer], column: ir.Value, count: int, target: Buffer, each: int
 ) -> None:
-    """Store `count` <= 4 elements of every row as `count` vectors of the panel, or of pairs."""
-    mask = None if count == GROUP else first_lanes(constant(count), GROUP)
-    loads = [row.load(column, GROUP, mask) for row in rows]
+    """Store `count` <= 4 words of every row, of `each` elements, as `count` vectors of a panel."""
+    mask = None if count == GROUP else first_lanes(constant(count * each), GROUP * each)
+    loads = [row.load(column * each, GROUP * each, mask) for row in rows]
+    if each == 2:
+        loads = [ir.Bitcast(ir.Type(float32, GROUP), for_pairs(value)) for value in loads]
     gathered = [concatenated_vectors(loads[i::GROUP]) for i in range(GROUP)]
     vector = ir.Type(float32, len(rows))
-    values = transposed_block(vector, gathered, code.let)[:count]
-    if pairs:
-        values, column = list(map(pair_words, values[::2], values[1::2])), column / 2
-    for d, value in enumerate(values):
+    for d, value in enumerate(transposed_block(vector, gathered, code.let)[:count]):
         target.store((column + d) * len(rows), value)
 
 
@@ -134,6 +143,8 @@ def copy_values(
         own = source.part(code.let(row * stride + start))
         packed = target.part(code.let(row / each * (-(-width // lanes) * lanes)))
         second = code.let((row + 1 < count).spread(lanes)) if pairs else None
+        for line in range(0, width * each, LINE // float32.bytes) if pairs else ():
+            code.emit(ir.Prefetch(values, (row + VALUES_AHEAD) * stride + start + line, far=True))
         for column in range(0, width, lanes):
             remaining = width - column
             mask = None if remaining >= lanes else first_lanes(constant(remaining), lanes)
@@ -171,8 +182,10 @@ def _as_element(value: ir.Value) -> ir.Value:
 
 def pair_words(first: ir.Value, second: ir.Value) -> ir.Value:
     """Return words of two bfloat16 per lane, the first one in the lower half."""
-    low, high = (_as_element(v).bits(uint16).as_(int32) for v in (first, second))
-    return (low | high << 16).bits(float32)
+    low, high = (_as_element(value).bits(uint16) for value in (first, second))
+    lanes = low.type.lanes
+    order = tuple(lane // 2 + lane % 2 * lanes for lane in range(2 * lanes))
+    return ir.Bitcast(ir.Type(float32, lanes), shuffle(low, high, order))
 
 
 # ---- products ----------------------------------------------------------------------------------
