@@ -19,11 +19,11 @@ class Room:
 ROOMS = {
     "sizes": Room(("sizes/*",), ("tests/unit/sizes",)),
     "rules": Room(
-        ("passes/rules.py",),
+        ("compiler/passes/rules.py",),
         ("tests/unit/compiler/passes/test_rules.py", "tests/unit/compiler/passes/test_folding.py"),
     ),
-    "in_place": Room(("passes/in_place.py",), ("tests/unit/compiler/passes/test_in_place.py",)),
-    "verify": Room(("graph/verify*.py",), ("tests/unit/compiler/graph",)),
+    "in_place": Room(("compiler/passes/in_place.py",), ("tests/unit/compiler/passes/test_in_place.py",)),
+    "verify": Room(("compiler/graph/verify*.py",), ("tests/unit/compiler/graph",)),
     "resolve": Room(
         ("lang/resolve/*",),
         (
