@@ -22,7 +22,9 @@ ROOMS = {
         ("compiler/passes/rules.py",),
         ("tests/unit/compiler/passes/test_rules.py", "tests/unit/compiler/passes/test_folding.py"),
     ),
-    "in_place": Room(("compiler/passes/in_place.py",), ("tests/unit/compiler/passes/test_in_place.py",)),
+    "in_place": Room(
+        ("compiler/passes/in_place.py",), ("tests/unit/compiler/passes/test_in_place.py",)
+    ),
     "verify": Room(("compiler/graph/verify*.py",), ("tests/unit/compiler/graph",)),
     "resolve": Room(
         ("lang/resolve/*",),
