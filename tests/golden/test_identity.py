@@ -24,9 +24,9 @@ RECORDS = [
 NAMES = """
 Let Declare Assign Store Prefetch For While If Switch Call Return StoreAt Atomic Fence Pause
 Barrier Fragments CopyAside CopiesEnd CopiesWait Tiles TileZero TileMemory TileDots TilePairs Stack
-Table
+Table CopyWide
 Type Const Var Get Op Permute Item Gather Iota Convert Load Splat Shuffle Extract Reduce
-Address Bitcast LoadAt Pointer Scalar Function Library Operand Local Kernel
+Address Bitcast LoadAt Pointer Scalar Function Library Operand Local Kernel WarpExchange
 """.split()  # noqa: SIM905
 
 

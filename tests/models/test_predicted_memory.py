@@ -56,8 +56,8 @@ def convolved() -> Model:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The bytes of every arena that is taken from the system."""
     sizes: list[int] = []
-    new = arena._new
-    monkeypatch.setattr(arena, "_new", lambda size: (sizes.append(size), new(size))[1])
+    new = arena.new_memory
+    monkeypatch.setattr(arena, "new_memory", lambda size: (sizes.append(size), new(size))[1])
     return sizes
 
 
