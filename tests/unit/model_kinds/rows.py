@@ -386,6 +386,17 @@ def limit_time(case: Case) -> None:
     case.model.limit_time(None)
 
 
+def keep_on_device(case: Case) -> None:
+    """No kind has a CUDA device: tests/unit/runtime/devices/test_device_arrays.py has one."""
+    case.model.keep_on_device()
+    names = [spec.key for spec in case.model.outputs]
+    for given in (names[:1], [*names, "none"], ["none"], [3], [None], [b"y"], [names]):
+        with pytest.raises(ad.OptionError) as caught:
+            case.model.keep_on_device(*given)
+        assert caught.value.hint
+    case.still()
+
+
 def set_sizes(case: Case) -> None:
     names = [n for n in sizes_of(case) if n in case.model.dims.names]
     given = {name: sizes_of(case)[name] for name in names if case.kind != "lists in"}
@@ -477,7 +488,8 @@ ROWS: Mapping[str, Row] = {
     "bare": bare, "state": state, "plan": plan,
     "memory, memory_limit, limit_memory, largest": memory, "explain": explain, "check": check,
     "profile": profile, "trace": trace, "record": record, "limit_time": limit_time,
-    "set_sizes": set_sizes, "load_weights": load_weights, "trim": trim, "devices": devices,
+    "keep_on_device": keep_on_device, "set_sizes": set_sizes, "load_weights": load_weights,
+    "trim": trim, "devices": devices,
     "program, story, index_ranges": records, "adapter, on_strings": adapter,
     "graph, report, show": compiled_here,
     "variants, strategy, strategies, kept_bodies, on_variant": variants,

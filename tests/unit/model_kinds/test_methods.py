@@ -47,6 +47,7 @@ REFUSED: Mapping[tuple[str, str], str] = {
             "trace",
             "record",
             "limit_time",
+            "keep_on_device",
             "set_sizes",
             "devices",
             "program, story, index_ranges",

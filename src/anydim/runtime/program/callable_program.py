@@ -275,12 +275,13 @@ class CallableProgram:
         Raises:
             OptionError: A result cannot stay on a device.
         """
+        names = [text_of("results", name, "give names of results") for name in results]
         keep = getattr(self.executable, "keep_on_device", None)
         if keep is not None:
-            keep(results)
-        elif results:
+            keep(names)
+        elif names:
             raise OptionError(
-                f"{self.name}: result '{results[0]}' cannot stay on a device",
+                f"{self.name}: result '{names[0]}' cannot stay on a device",
                 "place the nodes that make it on a 'cuda' device",
             )
 
