@@ -22,6 +22,7 @@ from statistics import median
 import numpy
 
 import anydim as ad
+from anydim.base.errors import OptionError
 from anydim.runtime.devices.cuda import CudaDevice
 from anydim.runtime.devices.device_array import DeviceArray
 from anydim.runtime.devices.libcuda import CALLS, Library
@@ -124,7 +125,10 @@ def main() -> None:
         driver = library(folder)
         for name in MODELS:
             if given.only in ("", name):
-                measure(name, driver, given.rounds)
+                try:
+                    measure(name, driver, given.rounds)
+                except OptionError as error:  # NVRTC is missing
+                    parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -162,6 +162,15 @@ def test_memory_is_bounded_by_formulas(network: bytes) -> None:
         assert model.model.executable.highest_arena_bytes <= most
     held = model.cache_bytes(map(model.length, rows))
     assert held == model.held_bytes() == model.held_bytes([*rows, 99])
+    for wrong in ([True], [[0]], ["0"], [0.0], [words(1)], 0, "0"):
+        with pytest.raises(ad.UserError, match=r"rows (is|are)"):
+            model.held_bytes(wrong)
+    for no_row in (True, 0.0, "0", None, [0], words(3), -1, 99):
+        for asked in (model.length, model.leave, model.held, model.forget):
+            with pytest.raises(ad.InputError, match="is no row"):
+                asked(no_row)
+        with pytest.raises(ad.InputError, match="is no row"):
+            model.copy(no_row, 0)
     model.forget(rows[-1], 20, spare=30)
     assert model.held_bytes(rows[-1:]) == model.cache_bytes([50])
     model.forget(rows[-1], 20)

@@ -21,7 +21,7 @@ from anydim.base.errors import DimError, InputError, OptionError, UserError
 from anydim.base.fork_locks import fork_lock
 from anydim.base.keywords import public
 from anydim.base.text import quote_list
-from anydim.base.user_values import by_names, items_of, short_repr, whole_within
+from anydim.base.user_values import by_names, integer_of, items_of, short_repr, whole_within
 from anydim.runtime.arrays import as_array
 from anydim.runtime.frames import keep_freed_blocks
 from anydim.runtime.lists import RaggedPort
@@ -208,12 +208,16 @@ class CachedRows:
 
     def _slab(self, row: int) -> Slab:
         try:
-            return self._slabs.rows[row]
-        except (KeyError, TypeError):
+            number = integer_of(row)
+        except TypeError:
+            number = -1
+        slab = self._slabs.rows.get(number)
+        if slab is None:
             known = f"rows: {quote_list([str(each) for each in self.rows])}" if self.rows else ""
-            joined = isinstance(row, int) and 0 <= row < self._next
-            problem = f"row {row} has left" if joined else f"{short_repr(row)} is no row"
-            raise InputError(f"{self.model.name}: {problem}", known or "join() makes one") from None
+            joined = 0 <= number < self._next
+            problem = f"row {number} has left" if joined else f"{short_repr(row)} is no row"
+            raise InputError(f"{self.model.name}: {problem}", known or "join() makes one")
+        return slab
 
     # ---- memory ----------------------------------------------------------------------------------
 
@@ -230,7 +234,7 @@ class CachedRows:
         slabs = self._slabs
         if rows is None:
             return slabs.used
-        known = (slabs.rows.get(row) for row in items_of("rows", rows, "give rows"))
+        known = map(slabs.rows.get, _sizes("rows", rows))
         return sum(slabs.bytes(slab.most) for slab in known if slab is not None)
 
     def step_bytes(
