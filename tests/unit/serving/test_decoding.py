@@ -102,7 +102,8 @@ def test_a_wrong_token_ends_its_sequence_alone(model: Any) -> None:
         assert [first, *right] == expected
 
 
-def test_what_does_not_fit_is_refused_and_memory_stays_below_the_limit(model: Any) -> None:
+def test_what_does_not_fit_is_refused_and_memory_stays_below_the_limit(network: bytes) -> None:
+    model = ad.cached(network, ragged={"s": "b"}, threads=1)  # no larger step was before
     step = model.step_bytes([31] * 3, [11, 1, 1])
     limit = max(3 * model.cache_bytes([32]) + step, 4 * model.cache_bytes([32]))
     taken, own = list[int](), model.step
@@ -114,7 +115,7 @@ def test_what_does_not_fit_is_refused_and_memory_stays_below_the_limit(model: An
         taken.append(caches + model.model.executable.highest_arena_bytes + results)
         return found
 
-    model.step = watched
+    model.step = watched  # type: ignore[method-assign]
     with Decoder(model, memory=limit) as made:
         with pytest.raises(ad.MemoryLimitError, match=r"and 100 more take .* of a step"):
             made.generate(prompt(100), 100)
