@@ -168,7 +168,8 @@ def test_answers_in_company_within_small_memory(
     assert not near.model.rows
 
 
-def test_steps_with_drafts_stay_within_the_formula(lm: LanguageModel) -> None:
+def test_steps_with_drafts_stay_within_the_formula(folder: Path) -> None:
+    lm = ad.language_model(folder, threads=1)  # no larger step was before
     model, own, taken = lm.model, lm.model.step, list[int]()
     most = model.step_bytes([99], [33], {"picks": [33]})
     assert most > model.step_bytes([99], [33]) > model.step_bytes([99], [1])
@@ -179,10 +180,8 @@ def test_steps_with_drafts_stay_within_the_formula(lm: LanguageModel) -> None:
         return found
 
     model.step = watched  # type: ignore[method-assign]
-    try:
+    with lm:
         run(lm, lm.encode(PROMPT)[:20], 80, speculate=32, draft=lm)
-    finally:
-        model.step = own  # type: ignore[method-assign]
     assert max(taken) <= model.step_bytes([127], [33], {"picks": [33]})
 
 
